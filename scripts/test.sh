@@ -9,6 +9,8 @@ profile=${TEST_PROFILE:-dev}
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
 built=$(realpath -m "${CARGO_TARGET_DIR:-target}")/${profile/dev/debug}
 export WEIR_BIN=$built/weir
+# Line numbers in backtraces would cost a seventh of the compilers' time: a panic tells its own line without them.
+export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-false}
 # Notes for the next compilation would only cost time.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 logs=$(mktemp -d)
@@ -65,6 +67,11 @@ part() {
     count "$name" "$kind"
 }
 
+# marked MARK: the files that have tests with this mark. To collect all others as well would take each process seconds.
+marked() {
+    grep -l "pytest\.mark\.$1\b" tests/test_*.py
+}
+
 # The crates' test programs. The compilers take the processor time that the clients' tests leave.
 crates() {
     run clippy nice -n 19 cargo test --locked --workspace --no-run
@@ -81,13 +88,15 @@ part build one cargo build --locked --profile "$profile" --workspace --lib --bin
 part wheel one env WHEEL_LIBRARY="$built/lib_weir.so" scripts/wheel.sh
 WEIR_WHEEL=$(tail -n 1 "$logs/wheel")
 export WEIR_WHEEL
+# Pytest's changes to the tests' bytecode, kept for the processes below. Each would need seconds of its processor's time to make them.
+part collect one env PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest tests -qq --collect-only
 echo "=== clippy, crates: beside the next part; their output comes after it"
 set -m # a process group of its own, which ends with this script
 crates >"$logs/beside" 2>&1 &
 beside=$!
 set +m
 # Most of these tests wait nearly all of their time.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-6}"
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone and not paced' -n "${TEST_WORKERS:-6}"
 wait "$beside"
 beside=
 cat "$logs/beside"
@@ -95,7 +104,11 @@ count clippy one
 count crates cargo
 # These measure time or rates, so nothing runs beside them.
 part crates-alone cargo scripts/test_crates.py --measuring
-part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone
+mapfile -t files < <(marked alone)
+part clients-alone pytest .venv/bin/python -m pytest "${files[@]}" -q -m alone
+# These measure what they have set themselves, far below what the machine can do, so a few run side by side.
+mapfile -t files < <(marked paced)
+part clients-paced pytest .venv/bin/python -m pytest "${files[@]}" -q -m paced -n 6
 
 echo
 printf '%s\n' "${summary[@]}"

@@ -14,6 +14,8 @@ from clients import Xrdfs
 from cluster import Cluster
 from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
 from issuer import Issuer
+from patroni import Patroni
+from postgres import Postgres
 from wheel import Environment, make_wheel
 from xdist.scheduler import LoadScopeScheduling
 
@@ -28,6 +30,7 @@ def pytest_configure(config):
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
     config.addinivalue_line("markers", "alone: it measures times or rates, or something that all share: nothing may run beside it")
+    config.addinivalue_line("markers", "paced: it measures a rate or times that it has set: only a few of its kind may run beside it")
     config.addinivalue_line("markers", "together: the tests of this file may not run at the same time")
     file = os.environ.get("WEIR_TEST_TIMES")
     if file and not hasattr(config, "workerinput"):  # parallel runs report all of their tests to the first process
@@ -228,7 +231,7 @@ def pytest_runtest_makereport(item, call):
     """Adds the ends of the servers' logs to a failed test."""
     report = yield
     if report.failed:
-        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]
+        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server | Postgres | Patroni)]
         for server in servers:
             report.sections.append((f"log of {server.home}", server.log_text()[-4000:]))
     return report

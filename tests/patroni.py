@@ -118,9 +118,7 @@ class Patroni:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for machine in self.machines:
-            self._kill(machine.patroni)
-            self._kill(machine.etcd)
+        self._kill(*(process for machine in self.machines for process in (machine.patroni, machine.etcd)))
         self.stack.close()
         remove(self.home)
 
@@ -213,8 +211,7 @@ class Patroni:
 
     def kill(self, node: str) -> None:
         """Kills Patroni and the whole PostgreSQL server at one moment with SIGKILL; the machine's etcd goes with them."""
-        self._kill(self.nodes[node].patroni)
-        self._kill(self.nodes[node].etcd)
+        self._kill(self.nodes[node].patroni, self.nodes[node].etcd)
 
     def start(self, node: str) -> None:
         """Starts what does not run on a node. It becomes a standby if there is a primary meanwhile."""
@@ -295,16 +292,15 @@ class Patroni:
         machine.etcd = self._spawn(machine, *as_account("setpriv", "--pdeathsig", "KILL", "etcd", *flags))
 
     @staticmethod
-    def _kill(process: subprocess.Popen | None) -> None:
-        if process is None or process.poll() is not None:
-            return
-        # The first process of a process namespace: the kernel kills all others before that one counts as ended.
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for child in children:
-            os.kill(int(child), signal.SIGKILL)
-        if not children:
-            process.kill()
-        process.wait(30)
+    def _kill(*processes: subprocess.Popen | None) -> None:
+        running = [process for process in processes if process is not None and process.poll() is None]
+        for process in running:
+            # The first process of a process namespace: the kernel kills all others before that one counts as ended.
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for child in children or [process.pid]:
+                os.kill(int(child), signal.SIGKILL)
+        for process in running:
+            process.wait(60)
 
     def _config(self, machine: Machine) -> dict:
         dcs = {

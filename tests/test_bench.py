@@ -156,7 +156,7 @@ rate = "3MiB"
     assert os.listdir(tmp_path / "disk") == []
 
 
-@pytest.mark.alone  # a disk that others write to has latencies of its own
+@pytest.mark.paced  # processors that are all busy would have latencies of their own
 def test_latency_at_a_fixed_rate_is_the_same_with_any_window(node, place, fs, tmp_path):
     fs("mkdir", f"{place}/paced").ok()
     (tmp_path / "c.toml").write_text(f"""
@@ -360,7 +360,7 @@ window = 3
 """
 
 
-AT_ITS_RATE = pytest.param("20MB", "64MiB", False, marks=pytest.mark.alone)  # it measures a rate
+AT_ITS_RATE = pytest.param("20MB", "64MiB", False, marks=pytest.mark.paced)  # it measures the rate that it has set
 
 
 @pytest.mark.parametrize("rate, buffer, missed", [AT_ITS_RATE, ("20GB", "1MiB", True)])

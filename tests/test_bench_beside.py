@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from harness import WEIR_BIN
 
-pytestmark = pytest.mark.alone
-
 # The machine has two busy cores and a file system that answers from memory, so medians of a few short runs vary by a third. This finds a
 # wrong load generator. A comparison of its speed with fio needs a quiet machine.
 TOLERANCE = 0.5
@@ -52,6 +50,7 @@ def dd_from_memory(path: Path, size: str) -> float:
     return max(rates)
 
 
+@pytest.mark.alone  # it compares rates
 @pytest.mark.parametrize(("streams", "file"), [(1, "256MiB"), (4, "64MiB")])
 @pytest.mark.parametrize("direct", ["false", "true"])
 def test_fio_says_the_same(direct, streams, file, tmp_path):

@@ -11,8 +11,6 @@ import pytest
 from harness import WEIR_BIN
 from ports import free_port
 
-pytestmark = pytest.mark.alone
-
 # This machine also runs other things, and the speed of loopback follows its processors: two runs of the same tool differ by 20 %. The tools
 # alternate, and their medians must agree within the noise that remains after five rounds.
 TURNS = 5
@@ -30,6 +28,7 @@ def listening(command: list[str | Path], word: str) -> tuple[subprocess.Popen, s
     raise AssertionError(f"{command[0]} does not listen")
 
 
+@pytest.mark.alone  # it compares rates
 @pytest.mark.parametrize("flows", [1, 6])
 def test_flows_agree_with_iperf3(tmp_path, flows):
     if not shutil.which("iperf3"):
@@ -130,6 +129,7 @@ def run_beside(tmp_path: Path, network_server: str, port: str, work: str) -> tup
     return done, [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.alone  # it compares rates
 def test_iperf3_stands_beside_our_flows(tmp_path, network_server):
     with Server() as server:
         done, trials = run_beside(tmp_path, network_server, server.port, "flows = [1, 6]\nseconds = 2")
@@ -150,6 +150,7 @@ def test_iperf3_stands_beside_our_flows(tmp_path, network_server):
         assert phase["measured"]["client_cpu_s"] > 0 and not phase["measured"]["tally"].get("network")
 
 
+@pytest.mark.paced  # it measures the rates that it has set
 def test_iperf3_has_the_rates_and_directions_of_our_flows(tmp_path, network_server):
     work = """
         protocols = ["tcp", "udp"]

@@ -78,7 +78,7 @@ def phases(tmp_path: Path) -> list[tuple[dict, dict]]:
     return [(dict(trial["parameters"]), phase) for trial in trials for phase in trial["phases"]]
 
 
-@pytest.mark.alone  # it measures rates
+@pytest.mark.paced  # it measures the rate that it has set
 def test_all_kinds_of_flows_on_loopback(tmp_path, token):
     work = """
     protocols = ["tcp", "udp"]

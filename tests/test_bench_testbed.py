@@ -209,7 +209,7 @@ def test_what_is_there_already_stays(folder):
     shutil.rmtree(folder)
 
 
-@pytest.mark.alone  # it measures rates
+@pytest.mark.paced  # it measures the rate that it has set
 def test_a_link_is_as_fast_as_it_was_said(folder, tmp_path):
     refused = bed(folder, "up", "weir", "--link", "fast", code=2)
     assert "100mbit" in refused.stderr and not folder.exists()

@@ -21,8 +21,9 @@ PAUSE = 0.005
 # Stores keep nothing of their own in memory, so that what is not in the page cache is on the disk.
 BASE = 'limits.recent = "0B"\n'
 
-# They empty the page cache of the machine, and need what they have put there.
-pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.geteuid() != 0, reason="only root can empty the page cache")]
+# They empty the page cache of the machine. So may others beside them at any time, campaigns of `weir bench` for example; the marked tests
+# need what they have put there.
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can empty the page cache")
 
 
 def flags(tmp_path: Path, config: str = BASE) -> tuple[str, ...]:
@@ -78,6 +79,7 @@ def read_vectors(server, requests: list[list[tuple[int, int]]], data: bytes) -> 
 STRIDED = [(4711 + number * MIB, 50_000) for number in range(60)]
 
 
+@pytest.mark.alone  # the page cache is everybody's
 @pytest.mark.parametrize("way", ["forwards", "backwards"])
 def test_strided_reads(node, source, way):
     data = source.read_bytes()

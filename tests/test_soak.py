@@ -90,7 +90,7 @@ def test_growth_within_one_life_is_drift_although_each_kill_ends_it():
     assert worse == {"memory in one life", "threads in one life"}
 
 
-@pytest.mark.alone  # it measures time
+@pytest.mark.paced  # it measures the times that it has set
 def test_what_was_due_while_the_node_stood_still_counts():
     """Open loop: a long operation delays later ones, and each of these is reported."""
     gate, journal, delays = Gate(), Journal(), [0, 0, 3]

@@ -305,6 +305,8 @@ def test_ten_thousand_connections_of_strangers_keep_out_no_user(place, tmp_path)
             except OSError:
                 refused += 1
                 peer.close()
+            if number % 20 == 0:  # the system drops a connection that the server has no place for yet, and tries again after a second
+                time.sleep(0.02)
         time.sleep(2)
     finally:
         is_over.set()

@@ -18,7 +18,7 @@ use crate::{DatabaseError, PostgresConfig, PostgresStats, schema};
 /// Entries of one fetch for an operation that scans more than it announced.
 const FETCH: u32 = 512;
 /// Runs of a batch that all find something unknown. A longest path with links needs some dozens.
-const RUNS_MAX: u32 = 1000;
+const RUNS_MAX: u32 = 200;
 /// Collisions after which a batch is split.
 const SPLIT_AFTER: u32 = 3;
 
@@ -188,6 +188,7 @@ impl Committer {
             _ => {
                 // What an earlier attempt left open is settled before anything else is committed.
                 let (session, _) = self.place.return_to(&self.connector).map_err(Failed::Away)?;
+                self.stats.lock().reconnected += 1;
                 session
             }
         };
@@ -338,7 +339,9 @@ struct Pending {
 
 impl Read for Pending {
     fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
-        let is_known = self.needs.borrow_mut().add(wanted(), &self.known.borrow());
+        // It may read here itself.
+        let wanted = wanted();
+        let is_known = self.needs.borrow_mut().add(wanted, &self.known.borrow());
         if is_known { Ok(()) } else { Err(KvError::NotFetched) }
     }
 

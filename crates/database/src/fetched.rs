@@ -171,57 +171,38 @@ impl Fetched {
 
     /// Takes over the answer for a chain: `rows` has every entry of it that exists.
     pub(crate) fn insert_chain(&mut self, chain: &Chain, rows: &BTreeMap<&[u8], &[u8]>) {
-        let mut id = chain.first;
-        for step in 0..=chain.names.len() {
-            for follow in chain.follow.iter().filter(|follow| usize::try_from(follow.after) == Ok(step)) {
-                let key = follow_key(follow, &id);
-                match follow.most {
-                    None => self.insert(&key, rows.get(key.as_slice()).copied()),
-                    Some(most) => {
-                        let range = follow_range(key, most);
-                        let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
-                            (Bound::Included(&range.start), Bound::Excluded(&range.end));
-                        let most = usize::try_from(most).unwrap_or(usize::MAX);
-                        let found = rows.range::<[u8], _>(bounds).take(most).map(|(key, value)| (*key, *value));
-                        self.insert_range(&range, found);
-                    }
+        let find = |key: &[u8]| Some(rows.get(key).copied());
+        walk_chain(chain, find, |key, most| {
+            match most {
+                None => self.insert(&key, rows.get(key.as_slice()).copied()),
+                Some(most) => {
+                    let range = beginning_with(key, most);
+                    let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
+                        (Bound::Included(&range.start), Bound::Excluded(&range.end));
+                    let most = usize::try_from(most).unwrap_or(usize::MAX);
+                    let found = rows.range::<[u8], _>(bounds).take(most).map(|(key, value)| (*key, *value));
+                    self.insert_range(&range, found);
                 }
             }
-            let Some(name) = chain.names.get(step) else { return };
-            let key = chain_key(chain, &id, name);
-            let value = rows.get(key.as_slice()).copied();
-            self.insert(&key, value);
-            match value.and_then(|value| next_id(chain, value)) {
-                Some(next) => id = next,
-                None => return,
-            }
-        }
+            true
+        });
     }
 
     /// Whether every entry of a chain is known.
     fn knows_chain(&self, chain: &Chain) -> bool {
-        let mut id = chain.first;
-        for step in 0..=chain.names.len() {
-            for follow in chain.follow.iter().filter(|follow| usize::try_from(follow.after) == Ok(step)) {
-                let key = follow_key(follow, &id);
-                let is_known = match follow.most {
+        let mut is_known = true;
+        walk_chain(
+            chain,
+            |key| self.get(key),
+            |key, most| {
+                is_known = match most {
                     None => self.get(&key).is_some(),
                     Some(_) => self.range_around(&key).is_some(),
                 };
-                if !is_known {
-                    return false;
-                }
-            }
-            let Some(name) = chain.names.get(step) else { return true };
-            match self.get(&chain_key(chain, &id, name)) {
-                None => return false,
-                Some(value) => match value.and_then(|value| next_id(chain, value)) {
-                    Some(next) => id = next,
-                    None => return true,
-                },
-            }
-        }
-        true
+                is_known
+            },
+        );
+        is_known
     }
 
     /// Visits the known entries with `start <= key < end` in order.
@@ -267,16 +248,54 @@ fn missing(start: &[u8], end: &[u8]) -> Scanned {
     Scanned::Missing { start: start.to_vec(), end: end.to_vec() }
 }
 
-fn chain_key(chain: &Chain, id: &[u8; ID_LEN], name: &[u8]) -> Vec<u8> {
-    [&chain.prefix, id.as_slice(), name].concat()
+/// Goes along a chain. Tells `each` all its keys, and with a number the beginnings of keys of which it wants so many; `each` says whether to go on.
+/// `find` has the value at a key: `None` if that is not known, and then the chain ends.
+fn walk_chain<'v>(
+    chain: &Chain,
+    find: impl Fn(&[u8]) -> Option<Option<&'v [u8]>>,
+    mut each: impl FnMut(Vec<u8>, Option<u32>) -> bool,
+) {
+    // A value may be too short for an id that leads on, and long enough for one that is followed.
+    let (mut id, mut value) = (Some(chain.first), None);
+    for step in 0..=chain.names.len() {
+        for follow in chain.follow.iter().filter(|follow| usize::try_from(follow.after) == Ok(step)) {
+            if let Some(key) = follow_key(follow, id, value)
+                && !each(key, follow.most)
+            {
+                return;
+            }
+        }
+        let (Some(name), Some(leads)) = (chain.names.get(step), id) else { return };
+        let key = [&chain.prefix, leads.as_slice(), name].concat();
+        let found = find(&key);
+        if !each(key, None) {
+            return;
+        }
+        let Some(Some(found)) = found else { return };
+        (id, value) = (id_at(found, chain.id_at), Some(found));
+    }
 }
 
-fn follow_key(follow: &Follow, id: &[u8; ID_LEN]) -> Vec<u8> {
-    [&follow.prefix, id.as_slice(), &follow.suffix].concat()
+/// The key of what is followed, unless the value lacks a part of it.
+fn follow_key(follow: &Follow, id: Option<[u8; ID_LEN]>, value: Option<&[u8]>) -> Option<Vec<u8>> {
+    let mut key = follow.prefix.clone();
+    match follow.ids_at.as_slice() {
+        [] => key.extend(id?),
+        places => {
+            for place in places {
+                key.extend(id_at(value?, *place)?);
+            }
+        }
+    }
+    key.extend(&follow.suffix);
+    if let Some(at) = follow.rest_at {
+        key.extend(value?.get(usize::try_from(at).ok()?..)?);
+    }
+    Some(key)
 }
 
 /// The range of the keys that begin with `key`.
-fn follow_range(key: Vec<u8>, most: u32) -> Range {
+fn beginning_with(key: Vec<u8>, most: u32) -> Range {
     let end = [key.as_slice(), &BEHIND].concat();
     Range { start: key, end, order: ScanOrder::Ascending, most: most.max(1) }
 }
@@ -286,8 +305,8 @@ pub(crate) fn behind() -> &'static [u8] {
     &BEHIND
 }
 
-fn next_id(chain: &Chain, value: &[u8]) -> Option<[u8; ID_LEN]> {
-    let at = usize::try_from(chain.id_at).ok()?;
+fn id_at(value: &[u8], at: u32) -> Option<[u8; ID_LEN]> {
+    let at = usize::try_from(at).ok()?;
     value.get(at..at.checked_add(ID_LEN)?)?.try_into().ok()
 }
 
@@ -354,7 +373,8 @@ mod tests {
 
     #[test]
     fn a_chain_says_what_exists_and_what_does_not() {
-        let follow = |after, most| Follow { after, prefix: b"A".to_vec(), suffix: b"s".to_vec(), most };
+        let follow =
+            |after, most| Follow { after, prefix: b"A".to_vec(), suffix: b"s".to_vec(), most, ..Follow::default() };
         let asked = chain(&[b"a", b"b", b"c"], vec![follow(1, None), follow(1, Some(2)), follow(3, None)]);
         let key = |prefix: &[u8], id: u8, name: &[u8]| [prefix, &[id; 8], name].concat();
         let (first, second, one) = (key(b"D", 0, b"a"), key(b"D", 1, b"b"), key(b"A", 1, b"s"));

@@ -416,6 +416,8 @@ impl<'a> ChainRequest<'a> {
         let (mut starts, mut ids) = (Vec::new(), Vec::<&[u8]>::new());
         let (mut follow_of, mut after, mut most) = (Vec::new(), Vec::new(), Vec::new());
         let (mut prefixes, mut suffixes) = (Vec::<&[u8]>::new(), Vec::<&[u8]>::new());
+        let (mut ids_at, mut seconds_at, mut rests_at) = (Vec::new(), Vec::new(), Vec::new());
+        let from_one = |at: Option<u32>| at.map_or(0, |at| i32::try_from(at).unwrap_or(i32::MAX - 8) + 1);
         let (mut prefix, mut id_at) = (&[] as &[u8], 0);
         for (place, chain) in self.chains.iter().enumerate() {
             (prefix, id_at) = (&chain.prefix, chain.id_at);
@@ -431,10 +433,13 @@ impl<'a> ChainRequest<'a> {
                 after.push(i32::try_from(follow.after).unwrap_or(i32::MAX));
                 prefixes.push(&follow.prefix);
                 suffixes.push(&follow.suffix);
+                ids_at.push(from_one(follow.ids_at.first().copied()));
+                seconds_at.push(from_one(follow.ids_at.get(1).copied()));
+                rests_at.push(from_one(follow.rest_at));
                 most.push(follow.most.map_or(0, |most| i32::try_from(most.max(1)).unwrap_or(i32::MAX)));
             }
         }
-        let from_one = i32::try_from(id_at).unwrap_or(i32::MAX - 1) + 1;
+        let id_at = from_one(Some(id_at));
         client
             .query(
                 statement,
@@ -445,12 +450,15 @@ impl<'a> ChainRequest<'a> {
                     &starts,
                     &ids,
                     &prefix,
-                    &from_one,
+                    &id_at,
                     &follow_of,
                     &after,
                     &prefixes,
                     &suffixes,
                     &most,
+                    &ids_at,
+                    &seconds_at,
+                    &rests_at,
                     &behind(),
                 ],
             )

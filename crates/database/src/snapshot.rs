@@ -80,9 +80,11 @@ impl State {
 
 impl Read for Snapshot<'_> {
     fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
+        // It may read here itself.
+        let wanted = wanted();
         let mut state = self.state.borrow_mut();
         let mut needs = Needs::default();
-        needs.add(wanted(), &state.known);
+        needs.add(wanted, &state.known);
         if needs.is_empty() {
             return Ok(());
         }

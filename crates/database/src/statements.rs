@@ -18,7 +18,8 @@ const SCAN_DOWN: &str =
 /// - $4, $5: the first ids: chain, id.
 /// - $6: the beginning of all keys; $7: where in a value the next id is, counted from 1.
 /// - $8 to $12: the entries to follow: chain, step, beginning and end of the key, the most entries (0: that key alone).
-/// - $13: bytes that are behind the end of any key.
+/// - $13 to $15: where in the value their ids and the rest of their keys are, counted from 1; 0: there is none.
+/// - $16: bytes that are behind the end of any key.
 ///
 /// `LIMIT` inside of `LATERAL` makes every planner look each key up in the index.
 const CHAIN: &str = "
@@ -38,19 +39,30 @@ walk AS (
     ) e
 ),
 follow AS (
-    SELECT w.id, f.prefix, f.suffix, f.most
-    FROM unnest($8::int4[], $9::int4[], $10::bytea[], $11::bytea[], $12::int4[]) AS f (chain, step, prefix, suffix, most)
+    SELECT f.most, f.prefix
+        || CASE
+            WHEN f.id_at = 0 THEN w.id
+            WHEN length(w.value) >= f.id_at + 7 THEN substring(w.value FROM f.id_at FOR 8)
+        END
+        || CASE
+            WHEN f.second_at = 0 THEN ''::bytea
+            WHEN length(w.value) >= f.second_at + 7 THEN substring(w.value FROM f.second_at FOR 8)
+        END
+        || f.suffix
+        || CASE WHEN f.rest_at = 0 THEN ''::bytea ELSE substring(w.value FROM f.rest_at) END AS key
+    FROM unnest($8::int4[], $9::int4[], $10::bytea[], $11::bytea[], $12::int4[], $13::int4[], $14::int4[], $15::int4[])
+        AS f (chain, step, prefix, suffix, most, id_at, second_at, rest_at)
     JOIN walk w ON w.chain = f.chain AND w.step = f.step
 )
 SELECT key, value FROM walk WHERE key IS NOT NULL
 UNION ALL
 SELECT e.key, e.value FROM follow f CROSS JOIN LATERAL (
-    SELECT key, value FROM weir.entries WHERE key = f.prefix || f.id || f.suffix LIMIT 1
+    SELECT key, value FROM weir.entries WHERE key = f.key LIMIT 1
 ) e WHERE f.most = 0
 UNION ALL
 SELECT e.key, e.value FROM follow f CROSS JOIN LATERAL (
     SELECT key, value FROM weir.entries
-    WHERE key >= f.prefix || f.id || f.suffix AND key < f.prefix || f.id || f.suffix || $13::bytea
+    WHERE key >= f.key AND key < f.key || $16::bytea
     ORDER BY key LIMIT f.most
 ) e WHERE f.most > 0";
 

@@ -132,15 +132,21 @@ pub struct Chain {
     pub follow: Vec<Follow>,
 }
 
-/// Entries of an id that a [`Chain`] leads to: their keys are `prefix`, the id, and `suffix`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Entries that a [`Chain`] leads to: their keys are `prefix`, ids, and `suffix`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Follow {
     /// After so many names: 0 is the first id.
     pub after: u32,
+    /// Where in the value of the last of these names the ids of the key begin, in bytes: at most two. None at all: the id
+    /// is the one that leads on. A value that is too short leads to nothing, and so does any place after 0 names,
+    /// where no value is.
+    pub ids_at: Vec<u32>,
     /// How the key begins.
     pub prefix: Vec<u8>,
     /// How it ends.
     pub suffix: Vec<u8>,
+    /// What ends it, behind `suffix`: that value from this byte on.
+    pub rest_at: Option<u32>,
     /// Not one entry, but the first entries whose keys begin so: at most so many.
     pub most: Option<u32>,
 }
@@ -151,7 +157,7 @@ pub const ID_LEN: usize = 8;
 /// Consistent reading: all calls on one value see the same state.
 pub trait Read {
     /// Tells what will probably be read next. Engines over a network call `wanted` and fetch that in one round trip;
-    /// others ignore it.
+    /// others ignore it. `wanted` may read here itself, and does without what is not known yet.
     fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
         let _ = wanted;
         Ok(())

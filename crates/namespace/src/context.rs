@@ -1,12 +1,11 @@
 //! What an operation is, what it receives, and what its answer must provide.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{RequestNumber, SessionId, SnapshotEpoch, Timestamp};
 
-use crate::{Actor, IdSource, NsError};
+use crate::{Actor, NsError, OperationNumbers};
 
 /// Bounds and defaults, the same for all operations of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +57,7 @@ impl Default for Limits {
     }
 }
 
-/// What an operation receives besides its request. Cheap to clone.
+/// What an operation receives besides its request. A clone is for another operation: it has numbers of its own.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The wall clock, read by the caller.
@@ -75,8 +74,8 @@ pub struct Context {
     pub request: Option<RequestNumber>,
     /// Bounds and defaults.
     pub limits: Limits,
-    /// Source of inode and object numbers.
-    pub ids: Arc<IdSource>,
+    /// The operation's inode and object numbers.
+    pub ids: OperationNumbers,
 }
 
 impl Context {
@@ -199,6 +198,11 @@ pub trait Operation {
     const TAG: OpTag;
     /// The type of its answer.
     type Reply: Answer + Send + 'static;
+    /// What the operation will probably read, for engines over a network ([`Read::prefetch`]). It only saves round trips.
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let _ = ctx;
+        Vec::new()
+    }
     /// Runs the operation inside `txn`.
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Self::Reply, NsError>;
     /// Whether a request with the same number gets this result again. By default it gets every answer again, also a refusal. Operations that a server

@@ -1,8 +1,9 @@
 //! Creates an empty namespace, and keeps the marks that describe a namespace.
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, Timestamp, TreeId};
 
+use crate::ahead::key_ahead;
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
 use crate::principals::table::pass_over_principals;
@@ -45,6 +46,11 @@ struct Mark {
 /// The current snapshot epoch, 0 until the first snapshot. `None` if no namespace exists yet.
 pub(crate) fn snapshot_epoch(read: &dyn Read) -> Result<Option<SnapshotEpoch>, NsError> {
     Ok(get_mark(read)?.map(|mark| mark.epoch))
+}
+
+/// The mark of the namespace.
+pub(crate) fn mark_ahead() -> Prefetch {
+    key_ahead(&keys::mark(MARK))
 }
 
 /// Whether the usage of trees is counted.

@@ -3,6 +3,8 @@
 //! A run may skip object numbers before its first range. Suppose two incarnations continue from one copy of a namespace. If each skips a random
 //! count, their objects have different numbers, even before they learn of each other.
 
+use std::sync::Arc;
+
 use kv::Txn;
 use parking_lot::Mutex;
 use types::{Ino, ObjectId};
@@ -133,6 +135,79 @@ fn left(ranges: &[NumberRange]) -> u64 {
 /// More objects than a million a second make in years, and than thousands of starts skip.
 const LIVES: u64 = 1 << 52;
 
+/// The numbers of one operation. An engine may run an operation several times: after a collision, or when it has fetched what the operation read. Each
+/// run gets the same numbers, so that it reads the same keys, and none is wasted. A clone is for another operation.
+#[derive(Debug)]
+pub struct OperationNumbers {
+    source: Arc<IdSource>,
+    inos: Mutex<TakenNumbers<Ino>>,
+    objects: Mutex<TakenNumbers<ObjectId>>,
+}
+
+/// The numbers of one kind.
+#[derive(Debug)]
+struct TakenNumbers<T> {
+    /// Most operations take one.
+    first: Option<T>,
+    others: Vec<T>,
+    /// How many of them this run has used.
+    used: usize,
+}
+
+impl<T: Copy> TakenNumbers<T> {
+    const NONE: Self = Self { first: None, others: Vec::new(), used: 0 };
+
+    fn next(&mut self, take: impl FnOnce() -> Result<T, NsError>) -> Result<T, NsError> {
+        let known = match self.used.checked_sub(1) {
+            None => self.first,
+            Some(place) => self.others.get(place).copied(),
+        };
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let number = take()?;
+                match self.used {
+                    0 => self.first = Some(number),
+                    _ => self.others.push(number),
+                }
+                number
+            }
+        };
+        self.used += 1;
+        Ok(number)
+    }
+}
+
+impl OperationNumbers {
+    /// Numbers from `source`, for one operation.
+    #[must_use]
+    pub fn new(source: Arc<IdSource>) -> Self {
+        Self { source, inos: Mutex::new(TakenNumbers::NONE), objects: Mutex::new(TakenNumbers::NONE) }
+    }
+
+    /// A run begins.
+    pub(crate) fn begin_run(&self) {
+        self.inos.lock().used = 0;
+        self.objects.lock().used = 0;
+    }
+
+    /// The next inode number.
+    pub fn next_ino(&self) -> Result<Ino, NsError> {
+        self.inos.lock().next(|| self.source.next_ino())
+    }
+
+    /// The next object number.
+    pub fn next_object(&self) -> Result<ObjectId, NsError> {
+        self.objects.lock().next(|| self.source.next_object())
+    }
+}
+
+impl Clone for OperationNumbers {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.source))
+    }
+}
+
 /// Hands out numbers that no run has handed out before.
 #[derive(Debug, Default)]
 pub struct IdSource {
@@ -224,6 +299,24 @@ mod tests {
 
     fn range(first: u64) -> TakenRange {
         TakenRange { first: UnusedNumbers { ino: first, object: first }, len: 10, passed_over: 0 }
+    }
+
+    #[test]
+    fn each_run_of_an_operation_has_the_same_numbers_and_no_other_operation_has_them() {
+        let source = Arc::new(IdSource::new());
+        source.add(range(100));
+        let numbers = OperationNumbers::new(Arc::clone(&source));
+        let run = |count: usize| {
+            numbers.begin_run();
+            (0..count).map(|_| (numbers.next_ino().unwrap().0, numbers.next_object().unwrap().0)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), [(100, 100)]);
+        assert_eq!(run(3), [(100, 100), (101, 101), (102, 102)]);
+        let other = numbers.clone();
+        assert_eq!(other.next_ino().unwrap(), Ino(103));
+        assert_eq!(run(4), [(100, 100), (101, 101), (102, 102), (104, 103)]);
+        assert_eq!(run(2), [(100, 100), (101, 101)]);
+        assert_eq!(other.next_object().unwrap(), ObjectId(104));
     }
 
     #[test]

@@ -32,13 +32,17 @@
 //!    limits of a credential ([`PathOperation`]; `tests/path_limits.rs`: add the operation there). With two paths, check the limits on both before the
 //!    first walk. An operation on a number or on an open write has no path: the walk or the open that found it has checked.
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
-//! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
+//! 4. Say what it will read ([`Operation::ahead`]), so that a database fetches that in one round trip. An operation runs again when more was fetched: it must
+//!    then read the same keys again, so no key it reads may depend on a number that it takes.
+//! 5. Extend the model (`tests/model`), the counts (`tests/cost.rs`, `tests/round_trips.rs`), and, for a new key or value, the pinned bytes
+//!    (`tests/golden.rs`).
 //!
 //! Every operation passes through `Namespace::queue`, which counts it by operation and outcome. Its completion runs on the responder thread or
 //! the committer, and must not block.
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
 
+mod ahead;
 mod answer;
 mod check;
 mod codec;
@@ -88,7 +92,7 @@ pub use groups::stripe::{
 };
 pub use groups::tokens::{MakeToken, RemoveToken, TOKEN_USES_MAX, TokenEntry, token, tokens};
 pub use groups::widen::WidenObject;
-pub use ids::{IdSource, count_to_pass_over};
+pub use ids::{IdSource, OperationNumbers, count_to_pass_over};
 pub use kv::{Durability, Read};
 pub use principals::name::{NAMES_OF_REQUEST_MAX, NamePrincipals};
 pub use principals::rename::RenamePrincipal;

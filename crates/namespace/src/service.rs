@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use types::{ClientIdentity, Incarnation, ObjectId, SessionId, Timestamp};
 
 use crate::format::format_or_open;
-use crate::ids::take_range;
+use crate::ids::{OperationNumbers, take_range};
 use crate::restored::restored;
 use crate::writers::session::perform;
 use crate::writers::session_record::room_for_session;
@@ -122,7 +122,7 @@ impl Namespace {
             epochs_used: self.epochs_used,
             request,
             limits: self.config.limits,
-            ids: Arc::clone(&self.ids),
+            ids: OperationNumbers::new(Arc::clone(&self.ids)),
         }
     }
 
@@ -263,7 +263,9 @@ impl Namespace {
         // The operation may take numbers.
         self.take_numbers();
         transact(&*self.kv, Durability::Written, move |txn| {
-            let result = op.run(txn, &ctx).map(drop).map_err(|error| error.with_names(txn));
+            ctx.ids.begin_run();
+            let ahead = txn.prefetch(&|| op.ahead(&ctx)).map_err(NsError::from);
+            let result = ahead.and_then(|()| op.run(txn, &ctx)).map(drop).map_err(|error| error.with_names(txn));
             (OpOutcome::Abort, result)
         })?
     }

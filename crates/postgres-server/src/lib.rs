@@ -11,6 +11,7 @@
 
 mod keeper;
 mod programs;
+mod proxy;
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use keeper::Keeper;
 use programs::Programs;
+pub use proxy::{Fault, Proxy};
 
 /// The superuser, and the account that runs the server if the tests run as root.
 const ADMIN: &str = "postgres";
@@ -66,7 +68,8 @@ pub struct PostgresServer {
     databases: AtomicU32,
 }
 
-/// One server for all tests of the program. It starts with the first call.
+/// One server for all tests of the program. It starts with the first call. It leaves it to the kernel when its files reach the disk: a
+/// killed server loses nothing by that, and tests that run beside compilers do not wait for the disk.
 ///
 /// # Panics
 /// If it does not start: no test that asks for it can pass.
@@ -74,7 +77,7 @@ pub struct PostgresServer {
 #[allow(clippy::panic)] // only tests call this
 pub fn shared() -> &'static PostgresServer {
     static SHARED: OnceLock<Result<PostgresServer, String>> = OnceLock::new();
-    match SHARED.get_or_init(PostgresServer::start) {
+    match SHARED.get_or_init(|| PostgresServer::start_with(&[("fsync", "off")])) {
         Ok(server) => server,
         Err(why) => panic!("{why}"),
     }

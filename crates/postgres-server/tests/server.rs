@@ -38,8 +38,9 @@ fn it_outlives_the_thread_that_started_it() {
 
 #[test]
 fn it_is_durable_and_asks_for_the_password() {
+    let own = PostgresServer::start().unwrap();
     for name in ["fsync", "synchronous_commit", "full_page_writes"] {
-        assert_eq!(shared().psql("postgres", &format!("SHOW {name}")).unwrap(), "on");
+        assert_eq!(own.psql("postgres", &format!("SHOW {name}")).unwrap(), "on");
     }
     let wrong = shared().url_of("postgres", "wrong", "postgres");
     assert!(shared().psql(&wrong, "SELECT 1").unwrap_err().contains("password authentication failed"));

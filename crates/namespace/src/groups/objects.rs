@@ -3,6 +3,7 @@
 use kv::Txn;
 use types::{GroupId, Ino, ObjectId};
 
+use crate::ahead::{replicas_ahead, tell};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::scan::collect;
 use crate::{Content, NsError, Read, keys};
@@ -72,6 +73,7 @@ pub fn objects(
 
 /// One object's record.
 pub fn object_record(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Option<ObjectRecord>, NsError> {
+    tell(read, &|| replicas_ahead(group, object))?;
     let key = keys::object(group, object);
     read.get(&key)?.map(|value| ObjectRecord::decode(group, object, &value).map_err(|bad| bad.at(&key))).transpose()
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{
     BootGeneration, BootId, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord, ObjectId, ReplicaIndex, StoreId,
     UploadId,
 };
 
+use crate::ahead::{replicas_ahead, tell, writer_ahead};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
 use crate::groups::group::{MEMBERS_MAX, group, write_group};
@@ -123,6 +124,7 @@ fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
 
 /// The stores that hold an object: members of its group that have received it and do not miss it. Empty if the group does not exist.
 pub fn holders(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
+    tell(read, &|| replicas_ahead(group, object))?;
     let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
     let missing = missing_of(read, group.group, object)?;
     let members = group.members.iter().filter(|member| holds(member, object, &missing));
@@ -428,6 +430,11 @@ operations! {
 impl Operation for CommitPlaced {
     const TAG: OpTag = OpTag::CommitPlaced;
     type Reply = CommitReply;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let mut wanted = writer_ahead(&self.commit.writer, Some(ctx));
+        wanted.extend(replicas_ahead(self.group, self.commit.writer.object));
+        wanted
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
         commit_placed(txn, ctx, self)
     }

@@ -7,6 +7,7 @@
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{ClientIdentity, GroupId, Ino, ObjectId, Placement, PrincipalId, Stripe};
 
+use crate::ahead::{key_ahead, tell};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::tree::node::locate;
 use crate::{Committed, Content, FileState, Inode, NsError, Read, WriterRecord, keys};
@@ -69,6 +70,7 @@ pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>
 /// The same, for a caller that has found the object in an earlier view. `None`: it has been deleted since.
 pub fn units_if_there(read: &dyn Read, object: ObjectId) -> Result<Option<(Stripe, Vec<Inode>)>, NsError> {
     let Some(record) = stripe_of(read, object)? else { return Ok(None) };
+    tell(read, &|| record.units.iter().map(|ino| key_ahead(&keys::inode(*ino))).collect())?;
     let mut units = Vec::with_capacity(record.units.len());
     for ino in &record.units {
         let located = locate(read, *ino)?.filter(|located| located.inode.content().is_some());

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use kv::{Read, ScanOrder};
 use types::{NsPath, Timestamp, TreeId};
 
+use crate::ahead::{Ahead, tell};
 use crate::codec::BadValue;
 use crate::quota::record::{QuotaOf, QuotaRecord, decode_at};
 use crate::scan::collect;
@@ -82,6 +83,7 @@ pub struct QuotaSpace {
 
 /// What quotas leave to `actor` at `path`, or where the path would begin to be made. `None`: no quota limits it there.
 pub fn space_at(read: &dyn Read, actor: &Actor, path: &NsPath, now: Timestamp) -> Result<Option<QuotaSpace>, NsError> {
+    tell(read, &|| Ahead::walk(path).parent_usage(actor).last_usage(actor).list())?;
     let tree = match walk(read, actor, path, Last::Follow, &[PathOperation::Stat])? {
         Walk::Resolved(Resolved { entry: Some(Dentry::Directory(dir)), .. }) => dir.tree,
         Walk::Resolved(resolved) => resolved.parent.tree,

@@ -1,8 +1,9 @@
 //! What an open write reserves before its bytes are acknowledged.
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::Timestamp;
 
+use crate::ahead::{end_ahead, tell, writer_ahead};
 use crate::planted::{self, Bug};
 use crate::quota::charge::{
     Charge, Delta, Exceeded, Reservation, change_reservation, charge_of, over_quota, permit_len,
@@ -113,6 +114,7 @@ pub struct Reserve {
 pub fn reserve(txn: &mut dyn Txn, ctx: &Context, request: &Reserve) -> Result<Option<u64>, NsError> {
     permit_len(request.len)?;
     let mut writer = current_writer(txn, &request.writer)?;
+    tell(txn, &|| end_ahead(txn, ctx, &writer))?;
     let before = match writer.reservation {
         Some(before) if before.bytes.is_some() => before,
         before => match began_unlimited(txn, ctx.now, &writer, before)? {
@@ -178,6 +180,7 @@ fn began_unlimited(
 /// Whether [`Reserve`] would change nothing for this open write, and answer that nothing limits it. [`NsError::Stale`] if the writer was fenced or has
 /// ended.
 pub fn is_unlimited(read: &dyn Read, now: Timestamp, writer: &WriterToken) -> Result<bool, NsError> {
+    tell(read, &|| writer_ahead(writer, None))?;
     let writer = current_writer(read, writer)?;
     match writer.reservation {
         Some(before) if before.bytes.is_some() => Ok(false),
@@ -188,6 +191,9 @@ pub fn is_unlimited(read: &dyn Read, now: Timestamp, writer: &WriterToken) -> Re
 impl Operation for Reserve {
     const TAG: OpTag = OpTag::Reserve;
     type Reply = Option<u64>;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        writer_ahead(&self.writer, Some(ctx))
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Option<u64>, NsError> {
         reserve(txn, ctx, self)
     }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::NsPath;
 
-use crate::format::is_usage_counted;
+use crate::ahead::Ahead;
+use crate::format::{is_usage_counted, mark_ahead};
 use crate::quota::record::{QuotaOf, QuotaRecord};
 use crate::trees::owner::tree_of_root;
-use crate::{Context, NsError};
+use crate::{Context, NsError, OpTag, Operation};
 
 /// A change of one limit: `None` keeps it, `Some(None)` removes it.
 pub type LimitEdit = Option<Option<u64>>;
@@ -83,6 +84,13 @@ fn is_looser(new: &QuotaRecord, old: &QuotaRecord) -> bool {
         || new.grace > old.grace
 }
 
-crate::context::operations! {
-    SetQuota, set_quota -> ();
+impl Operation for SetQuota {
+    const TAG: OpTag = OpTag::SetQuota;
+    type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).quota(self.of).more([mark_ahead()]).list()
+    }
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        set_quota(txn, ctx, self)
+    }
 }

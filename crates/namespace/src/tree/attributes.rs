@@ -1,8 +1,9 @@
 //! chmod, chown, utimes.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{NsPath, PrincipalId, Timestamp};
 
+use crate::ahead::Ahead;
 use crate::planted::{self, Bug};
 use crate::quota::charge::{Charge, Delta, charge_of, move_usage, permit_open_move};
 use crate::tree::node::{Located, locate_entry, put_directory};
@@ -141,6 +142,9 @@ pub fn utimes(txn: &mut dyn Txn, ctx: &Context, request: &Utimes) -> Result<(), 
 impl Operation for Chmod {
     const TAG: OpTag = OpTag::Chmod;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).record().list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         chmod(txn, ctx, self)
     }
@@ -149,6 +153,9 @@ impl Operation for Chmod {
 impl Operation for Chown {
     const TAG: OpTag = OpTag::Chown;
     type Reply = ();
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).record().parent_changes(ctx).parent_usage(&ctx.actor).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         chown(txn, ctx, self)
     }
@@ -157,6 +164,9 @@ impl Operation for Chown {
 impl Operation for Utimes {
     const TAG: OpTag = OpTag::Utimes;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).record().totals().list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         utimes(txn, ctx, self)
     }

@@ -1,8 +1,9 @@
 //! Hard links.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{Ino, NsPath};
 
+use crate::ahead::Ahead;
 use crate::tree::node::{Dentry, Located, RecordLocation, encode_pointer, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
@@ -54,13 +55,17 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
     txn.put(&keys::dentry(to.parent.ino, &to.name), &pointer);
     txn.put(&keys::link(ino, to.parent.ino, &to.name), LINK_VALUE);
     let bytes = file.inode.content().map_or(0, |content| difference(content.len, 0));
-    adjust(txn, ctx, to.parent.ino, ino.0, 1, bytes, Touch::Entries)?;
+    adjust(txn, ctx, to.parent.ino, 1, bytes, Touch::Entries)?;
     Ok(ino)
 }
 
 impl Operation for Link {
     const TAG: OpTag = OpTag::Link;
     type Reply = Ino;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let new = Ahead::walk(&self.new).parent_changes(ctx);
+        Ahead::walk(&self.existing).record().more(new.list()).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Ino, NsError> {
         link(txn, ctx, self)
     }

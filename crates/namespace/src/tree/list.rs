@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use kv::{Read, ScanOrder};
+use kv::{Prefetch, Read, ScanOrder};
 use types::{FileName, Ino};
 
+use crate::ahead::{record_ahead, tell};
 use crate::tree::node::{Dentry, Dir, decode_dentry, get_record};
 use crate::trees::totals::with_latest_change;
 use crate::{Access, AccessKind, Actor, Inode, NsError, keys, permit};
@@ -52,8 +53,12 @@ impl Chunk {
         if after.is_some() {
             start.push(0); // the first key after `after`
         }
+        let end = keys::end_of(&prefix);
+        // One more, to see whether more follow.
+        let most = u32::try_from(limit).unwrap_or(u32::MAX).saturating_add(1);
+        tell(read, &|| vec![Prefetch::Range { start: start.clone(), end: end.clone(), most }])?;
         let (mut more, mut bad) = (false, None);
-        read.scan(&start, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, value| {
+        read.scan(&start, &end, ScanOrder::Ascending, &mut |key, value| {
             if self.entries.len() == limit {
                 more = true;
                 return ControlFlow::Break(());
@@ -75,6 +80,10 @@ impl Chunk {
 
     /// Passes each entry to `visit`. Follows pointers here, outside the scan.
     fn visit(&mut self, read: &dyn Read, visit: EntrySink<'_>) -> Result<ControlFlow<()>, NsError> {
+        tell(read, &|| {
+            let elsewhere = self.entries.iter().filter(|(_, dentry)| !matches!(dentry, Dentry::Record(_)));
+            elsewhere.flat_map(|(_, dentry)| record_ahead(dentry)).collect()
+        })?;
         let mut begin = 0;
         for (end, dentry) in self.entries.drain(..) {
             let inode = match dentry {

@@ -3,12 +3,17 @@
 use kv::Read;
 use types::{Ino, NsPath};
 
+use crate::ahead::{Ahead, inode_ahead, tell};
 use crate::tree::node::{Dentry, locate, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::with_latest_change;
 use crate::{AccessKind, Actor, FileState, Inode, Kind, NsError, PathOperation, permit, permit_list};
 
 fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last, wanted: PathOperation) -> Result<Inode, NsError> {
+    tell(read, &|| match wanted {
+        PathOperation::Read => Ahead::walk(path).record().object().list(),
+        _ => Ahead::walk(path).record().totals().list(),
+    })?;
     let (parent, name, entry) = resolve_existing(read, actor, path, last, wanted)?;
     match entry {
         Dentry::Record(inode) => Ok(inode),
@@ -40,6 +45,7 @@ pub fn stat_no_follow(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<I
 /// Like [`stat`], by number. It also finds an inode that is unlinked and held. It checks no permission: a caller with the number has passed a check
 /// to get it.
 pub fn stat_ino(read: &dyn Read, ino: Ino) -> Result<Inode, NsError> {
+    tell(read, &|| inode_ahead(ino))?;
     match locate(read, ino)? {
         Some(located) => with_latest_change(read, located.inode),
         None => Err(NsError::NotFound(format!("inode {ino}"), "inode")),

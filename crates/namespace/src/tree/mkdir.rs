@@ -1,8 +1,9 @@
 //! Making directories.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{Ino, NsPath};
 
+use crate::ahead::Ahead;
 use crate::planted::{self, Bug};
 use crate::quota::charge::{Charge, Delta, add_if_room};
 use crate::tree::inode::{DirectoryRecord, Kind};
@@ -10,7 +11,7 @@ use crate::tree::new_access::{USUAL_MODE, access_of_directory};
 use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
 use crate::tree::trail::{Place, Trail};
 use crate::tree::walk::{Last, MissingAt, MissingName, Resolved, Walk, walk};
-use crate::trees::totals::{Touch, adjust};
+use crate::trees::totals::{self, Touch, adjust};
 use crate::{AccessKind, Context, NsError, OpTag, Operation, PathOperation, permit};
 
 /// What mkdir made.
@@ -34,7 +35,14 @@ pub struct Mkdir {
 }
 
 /// Creates a directory. The caller has checked that the name is free.
-fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u8], mode: u16) -> Result<Dir, NsError> {
+fn make(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    path: &NsPath,
+    (parent, parent_is_new): (&Dir, bool),
+    name: &[u8],
+    mode: u16,
+) -> Result<Dir, NsError> {
     permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;
     permit(&ctx.actor, &parent.access, AccessKind::Pass, &|| path.to_string())?;
     let ino = ctx.ids.next_ino()?;
@@ -42,7 +50,11 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     let record = DirectoryRecord { parent: parent.ino, name: name.to_vec(), tree: parent.tree, default_acl };
     let inode = new_inode(ctx, ino, access, Kind::Directory(record.clone()));
     put_directory(txn, ctx, &inode, &record);
-    adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    if parent_is_new {
+        totals::begin(txn, ctx, parent.ino);
+    } else {
+        adjust(txn, ctx, parent.ino, 1, 0, Touch::Entries)?;
+    }
     let charge = Charge::new(record.tree, &inode);
     add_if_room(txn, ctx, charge, Delta::one_file(0), &|| path.to_string())?;
     Ok(Dir::new(&inode, &record))
@@ -67,7 +79,7 @@ fn make_way(
             at.trail.enter(name);
             permit_missing(ctx, path, at, names.len() - number - 1)?;
         }
-        dir = make(txn, ctx, path, &dir, name, mode)?;
+        dir = make(txn, ctx, path, (&dir, number > 0), name, mode)?;
     }
     Ok((dir, limited))
 }
@@ -108,7 +120,7 @@ pub(crate) fn resolve_making(
             let mode = ctx.limits.mkpath_mode | USUAL_MODE;
             let (parent, limited) = make_way(txn, ctx, path, (dir, limited), (&names, rest.len()), mode)?;
             let place = limited.map_or(Ok(Place::default()), |at| at.trail.place_of(&last_name))?;
-            Ok(Resolved { parent, name: last_name, entry: None, only_directory: false, place })
+            Ok(Resolved { parent, parent_is_new: true, name: last_name, entry: None, only_directory: false, place })
         }
     }
 }
@@ -134,7 +146,7 @@ pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirR
         }
         Walk::Resolved(Resolved { entry: Some(_), .. }) => Err(NsError::Exists(path.to_string())),
         Walk::Resolved(Resolved { parent, name, entry: None, .. }) => {
-            let dir = make(txn, ctx, path, &parent, &name, request.mode)?;
+            let dir = make(txn, ctx, path, (&parent, false), &name, request.mode)?;
             Ok(MkdirResult { ino: dir.ino, made: 1 })
         }
     }
@@ -143,6 +155,10 @@ pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirR
 impl Operation for Mkdir {
     const TAG: OpTag = OpTag::Mkdir;
     type Reply = MkdirResult;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let ahead = Ahead::walk(&self.path).parent_changes(ctx).parent_usage(&ctx.actor);
+        if self.parents { ahead.way(ctx).list() } else { ahead.list() }
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<MkdirResult, NsError> {
         mkdir(txn, ctx, self)
     }

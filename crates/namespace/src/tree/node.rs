@@ -36,6 +36,30 @@ const TAG_ACL: u8 = 0x86;
 const TAG_DEFAULT_ACL: u8 = 0x87;
 const TAG_ATIME: u8 = 0x01;
 
+/// Where numbers begin in values, in bytes. Engines over a network follow them (`ahead.rs`).
+pub(crate) mod at {
+    /// In a directory's entry: its inode number.
+    pub(crate) const DIRECTORY_INO: u32 = 12;
+    /// And its tree.
+    pub(crate) const DIRECTORY_TREE: u32 = 20;
+    /// In a directory's record: its tree.
+    pub(crate) const DIRECTORY_RECORD_TREE: u32 = 61;
+    /// In the record of a file or symbolic link: its inode number.
+    pub(crate) const RECORD_INO: u32 = 13;
+    /// And of a file: its object.
+    pub(crate) const RECORD_OBJECT: u32 = 53;
+    /// And of a file with an open write: the first half of its writer's key.
+    pub(crate) const RECORD_WRITER: u32 = 74;
+    /// And of a file that has its checksums, or an open write: its group, in most records. Others have more before it.
+    pub(crate) const RECORD_GROUP: u32 = 86;
+    /// In an entry that points to a record: its inode number.
+    pub(crate) const POINTER_INO: u32 = 2;
+    /// Under `I`, if an entry has the record: the directory.
+    pub(crate) const BACK_PARENT: u32 = 2;
+    /// And the name, up to the end.
+    pub(crate) const BACK_NAME: u32 = 12;
+}
+
 /// The value of an entry (`D`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Dentry {
@@ -262,7 +286,7 @@ pub(crate) fn encode_pointer(ino: Ino) -> Vec<u8> {
     out.0
 }
 
-fn encode_directory_entry(dir: &Dir) -> Vec<u8> {
+pub(crate) fn encode_directory_entry(dir: &Dir) -> Vec<u8> {
     let mut out = Encoder::new(28);
     out.u8(FORM_DIRECTORY);
     encode_access(&mut out, &dir.access);

@@ -1,8 +1,9 @@
 //! Removing a file or a symbolic link.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{Ino, NsPath, ObjectId};
 
+use crate::ahead::Ahead;
 use crate::groups::deletion::drop_inode;
 use crate::quota::charge::{Delta, add, charge_in};
 use crate::tree::node::{Dentry, Dir, Located, RecordLocation, get_record};
@@ -47,6 +48,11 @@ pub(crate) fn remove_by(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, wanted:
     unlink(txn, ctx, parent.ino, &name)
 }
 
+/// What the removal of a file reads.
+pub(crate) fn ahead_of_removal(path: &NsPath, ctx: &Context) -> Ahead {
+    Ahead::walk(path).record().attributes().parent_changes(ctx).parent_usage(&ctx.actor)
+}
+
 /// As in POSIX, the last name of a path that loses or gets a name is not `.`.
 pub(crate) fn ends_in_dot(path: &NsPath) -> NsError {
     let why = "a directory cannot be removed or moved by a path that ends in `.`; leave that out";
@@ -80,7 +86,7 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     };
     txn.delete(&key);
     let bytes = inode.content().map_or(0, |content| difference(0, content.len));
-    adjust(txn, ctx, dir, inode.ino.0, -1, bytes, Touch::Entries)?;
+    adjust(txn, ctx, dir, -1, bytes, Touch::Entries)?;
     inode.nlink = inode.nlink.saturating_sub(1);
     if inode.nlink == 0 {
         let len = inode.content().map_or(0, |content| content.len);
@@ -100,6 +106,9 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
 impl Operation for Remove {
     const TAG: OpTag = OpTag::Remove;
     type Reply = Removed;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        ahead_of_removal(&self.path, ctx).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Removed, NsError> {
         remove(txn, ctx, self)
     }

@@ -1,9 +1,10 @@
 //! Removing a file, link or directory, as the protocol's `rm` does.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::NsPath;
 
 use crate::tree::path_limits::ByKind;
+use crate::tree::remove::ahead_of_removal;
 use crate::tree::remove::remove_by;
 use crate::tree::rmdir::rmdir;
 use crate::{Context, NsError, OpTag, Operation, Rmdir};
@@ -30,6 +31,9 @@ pub fn remove_any(txn: &mut dyn Txn, ctx: &Context, request: &RemoveAny) -> Resu
 impl Operation for RemoveAny {
     const TAG: OpTag = OpTag::RemoveAny;
     type Reply = ();
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        ahead_of_removal(&self.path, ctx).emptied().list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         remove_any(txn, ctx, self)
     }

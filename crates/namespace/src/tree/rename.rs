@@ -1,8 +1,9 @@
 //! Renaming.
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{Ino, NsPath};
 
+use crate::ahead::Ahead;
 use crate::planted::{self, Bug};
 use crate::quota::charge::{Charge, Delta, move_usage, permit_open_move};
 use crate::tree::link::LINK_VALUE;
@@ -214,13 +215,18 @@ fn move_entry(
         }
     };
     let bytes = difference(bytes, 0);
-    adjust(txn, ctx, from.ino, ino.0, -1, -bytes, Touch::Entries)?;
-    adjust(txn, ctx, to.ino, ino.0, 1, bytes, Touch::Entries)
+    adjust(txn, ctx, from.ino, -1, -bytes, Touch::Entries)?;
+    adjust(txn, ctx, to.ino, 1, bytes, Touch::Entries)
 }
 
 impl Operation for Rename {
     const TAG: OpTag = OpTag::Rename;
     type Reply = Renamed;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        let to = Ahead::walk(&self.to).record().attributes().emptied().ancestors().parent_changes(ctx);
+        let from = Ahead::walk(&self.from).record().parent_changes(ctx);
+        from.more(to.parent_usage(&ctx.actor).list()).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Renamed, NsError> {
         rename(txn, ctx, self)
     }

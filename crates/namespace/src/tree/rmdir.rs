@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use kv::{Read, ScanOrder, Txn};
+use kv::{Prefetch, Read, ScanOrder, Txn};
 use types::{Ino, NsPath};
 
+use crate::ahead::Ahead;
 use crate::quota::charge::{Charge, Delta, add};
 use crate::tree::node::{Dentry, Dir, get_directory};
 use crate::tree::remove::permit_removal;
@@ -70,12 +71,15 @@ pub(crate) fn drop_directory(
     }
     crate::trees::policy::drop_policy(txn, dir.ino)?;
     totals::delete_all(txn, dir.ino)?;
-    adjust(txn, ctx, parent.ino, dir.ino.0, -1, 0, Touch::Entries)
+    adjust(txn, ctx, parent.ino, -1, 0, Touch::Entries)
 }
 
 impl Operation for Rmdir {
     const TAG: OpTag = OpTag::Rmdir;
     type Reply = Ino;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).record().attributes().emptied().parent_changes(ctx).parent_usage(&ctx.actor).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Ino, NsError> {
         rmdir(txn, ctx, self)
     }

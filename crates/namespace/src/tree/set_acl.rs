@@ -1,8 +1,9 @@
 //! Changing ACLs.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::NsPath;
 
+use crate::ahead::Ahead;
 use crate::tree::acl::{ACL_NAMED_MAX, AclEdit, BadAcl};
 use crate::tree::attributes::{find_own, store};
 use crate::{Context, Kind, NsError, OpTag, Operation};
@@ -68,6 +69,9 @@ fn refused(path: &NsPath, bad: BadAcl) -> NsError {
 impl Operation for SetAcl {
     const TAG: OpTag = OpTag::SetAcl;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).record().list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         set_acl(txn, ctx, self)
     }

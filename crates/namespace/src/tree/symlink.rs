@@ -1,8 +1,9 @@
 //! Symbolic links.
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{Ino, NsPath, PATH_MAX};
 
+use crate::ahead::{Ahead, tell};
 use crate::quota::charge::{Charge, Delta, add_if_room};
 use crate::tree::new_access::access_of_symlink;
 use crate::tree::node::{locate_entry, new_inode, put_new};
@@ -12,6 +13,7 @@ use crate::{AccessKind, Actor, Context, Kind, NsError, OpTag, Operation, PathOpe
 
 /// Returns the target of the symbolic link at `path`.
 pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
+    tell(read, &|| Ahead::walk(path).record().list())?;
     let (parent, name, entry) = resolve_existing(read, actor, path, Last::Keep, PathOperation::Stat)?;
     match locate_entry(read, parent.ino, &name, entry)?.inode.kind {
         Kind::Symlink(target) => Ok(target),
@@ -46,7 +48,7 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     let access = access_of_symlink(&ctx.actor, &at.parent);
     let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));
     put_new(txn, ctx, at.parent.ino, &at.name, &inode);
-    adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    adjust(txn, ctx, at.parent.ino, 1, 0, Touch::Entries)?;
     let charge = Charge::new(at.parent.tree, &inode);
     add_if_room(txn, ctx, charge, Delta::one_file(0), &|| path.to_string())?;
     Ok(ino)
@@ -55,6 +57,9 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
 impl Operation for Symlink {
     const TAG: OpTag = OpTag::Symlink;
     type Reply = Ino;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).parent_changes(ctx).parent_usage(&ctx.actor).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Ino, NsError> {
         symlink(txn, ctx, self)
     }

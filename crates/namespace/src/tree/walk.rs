@@ -4,6 +4,7 @@
 use kv::Read;
 use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX};
 
+use crate::ahead::{Ahead, tell};
 use crate::tree::node::{Dentry, Dir, get_dentry, get_dir, get_directory, get_record};
 use crate::tree::path_limits::ByKind;
 use crate::tree::permission::permit_at;
@@ -18,6 +19,8 @@ const LINKS_MAX: u32 = 40;
 pub(crate) struct Resolved {
     /// The directory that holds the last name. For the root, the root itself.
     pub parent: Dir,
+    /// This very operation has made it.
+    pub parent_is_new: bool,
     /// The last name after following links; empty for the root.
     pub name: Vec<u8>,
     /// The entry of that name.
@@ -107,6 +110,7 @@ pub(crate) fn walk(
     wanted: &[PathOperation],
 ) -> Result<Walk, NsError> {
     actor.permit_path(wanted, path, path)?;
+    tell(read, &|| Ahead::walk(path).list())?;
     let mut dir = root(read)?;
     // Kept for links that lead there.
     let mut left_root = None;
@@ -144,7 +148,7 @@ pub(crate) fn walk(
             dir = get_dir(read, record.parent)?;
             if let Some(trail) = &mut trail {
                 trail.leave();
-                trail.permit_ahead(actor, path, wanted, ahead(&from_links, path, taken))?;
+                trail.permit_ahead(actor, path, wanted, names_ahead(&from_links, path, taken))?;
             }
             continue;
         }
@@ -183,7 +187,8 @@ pub(crate) fn walk(
             let is_file = matches!(entry, Some(Dentry::Record(_) | Dentry::Pointer(_)));
             if is_last && !(is_file && path.ends_in_dot()) {
                 let place = place(trail, name)?;
-                return Ok(Walk::Resolved(Resolved { parent: dir, name: name.to_vec(), entry, only_directory, place }));
+                let (parent, parent_is_new, name) = (dir, false, name.to_vec());
+                return Ok(Walk::Resolved(Resolved { parent, parent_is_new, name, entry, only_directory, place }));
             }
             return Err(NsError::NotDirectory(shown(path)));
         };
@@ -200,7 +205,7 @@ pub(crate) fn walk(
             if from_root {
                 trail.restart();
             }
-            trail.permit_ahead(actor, path, wanted, ahead(&from_links, path, taken))?;
+            trail.permit_ahead(actor, path, wanted, names_ahead(&from_links, path, taken))?;
         }
         if from_root && dir.ino != Ino::ROOT {
             dir = left_root.take().map_or_else(|| root(read), Ok)?;
@@ -218,7 +223,7 @@ fn pass(actor: &Actor, dir: &Dir, path: &NsPath, (trail, taken): (Option<&Trail>
 }
 
 /// The names that a walk has before it.
-fn ahead<'a>(from_links: &'a [Vec<u8>], path: &'a NsPath, taken: usize) -> impl Iterator<Item = &'a [u8]> {
+fn names_ahead<'a>(from_links: &'a [Vec<u8>], path: &'a NsPath, taken: usize) -> impl Iterator<Item = &'a [u8]> {
     from_links.iter().rev().map(Vec::as_slice).chain(path.components().skip(taken))
 }
 
@@ -238,11 +243,13 @@ fn missing_at(path: &NsPath, trail: Option<Trail>, (taken, is_asked): (usize, bo
 fn itself(read: &dyn Read, dir: Dir, place: Place) -> Result<Resolved, NsError> {
     if dir.ino == Ino::ROOT {
         let entry = Some(Dentry::Directory(dir.clone()));
-        return Ok(Resolved { parent: dir, name: Vec::new(), entry, only_directory: true, place });
+        let (parent, name) = (dir, Vec::new());
+        return Ok(Resolved { parent, parent_is_new: false, name, entry, only_directory: true, place });
     }
     let (_, record) = get_directory(read, dir.ino)?;
     let parent = get_dir(read, record.parent)?;
-    Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)), only_directory: true, place })
+    let (name, entry) = (record.name, Some(Dentry::Directory(dir)));
+    Ok(Resolved { parent, parent_is_new: false, name, entry, only_directory: true, place })
 }
 
 fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {

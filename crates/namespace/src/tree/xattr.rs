@@ -5,9 +5,10 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use kv::{Read, ScanOrder, Txn};
+use kv::{Prefetch, Read, ScanOrder, Txn};
 use types::{Ino, NAME_MAX, NsPath};
 
+use crate::ahead::{Ahead, inode_ahead, key_ahead, prefix_ahead, tell, writer_ahead};
 use crate::codec::{BadValue, VERSION};
 use crate::damage_mark::DAMAGED_MARK;
 use crate::tree::node::{Located, locate, locate_entry, put_directory};
@@ -171,6 +172,22 @@ impl Owner {
     }
 }
 
+/// What is read of an owner, and of one of its attributes or all.
+fn ahead_of(of: &XattrOf, name: Option<&[u8]>) -> Vec<Prefetch> {
+    match (of, name) {
+        (XattrOf::Path(path), Some(name)) => Ahead::walk(path).record().attribute(name).list(),
+        (XattrOf::Path(path), None) => Ahead::walk(path).record().attributes().list(),
+        (XattrOf::Inode(ino), name) => {
+            let attributes =
+                name.map_or_else(|| prefix_ahead(&keys::xattr(*ino, b"")), |name| key_ahead(&keys::xattr(*ino, name)));
+            let mut wanted = inode_ahead(*ino);
+            wanted.push(attributes);
+            wanted
+        }
+        (XattrOf::Upload(token), _) => writer_ahead(token, None),
+    }
+}
+
 fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: AccessKind) -> Result<Owner, NsError> {
     match of {
         XattrOf::Path(path) => {
@@ -198,6 +215,7 @@ fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: AccessKind) -> Resul
 }
 
 fn hidden(read: &dyn Read, token: &WriterToken) -> Result<Option<(WriterRecord, UploadRecord)>, NsError> {
+    tell(read, &|| writer_ahead(token, None))?;
     let writer = current_writer(read, token)?;
     let WriterKind::Upload(id) = writer.kind else { return Ok(None) };
     let upload = UploadRecord::get(read, id)?.filter(|upload| upload.replaces.is_none());
@@ -240,6 +258,7 @@ fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
 /// The value of attribute `name`. An actor that may read the file may read it.
 pub fn get_xattr(read: &dyn Read, actor: &Actor, of: &XattrOf, name: &[u8]) -> Result<Vec<u8>, NsError> {
     check_name(name)?;
+    tell(read, &|| ahead_of(of, Some(name)))?;
     let owner = find(read, actor, of, AccessKind::Read)?;
     if name == STATE_ATTRIBUTE {
         return owner.state().map(|state| state.as_bytes().to_vec()).ok_or_else(|| missing(of, name));
@@ -260,6 +279,7 @@ pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> 
 
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. An actor that may read the file may list them.
 pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<NamedValue>, NsError> {
+    tell(read, &|| ahead_of(of, None))?;
     all(read, find(read, actor, of, AccessKind::Read)?.ino())
 }
 
@@ -345,6 +365,9 @@ pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> 
 impl Operation for SetXattr {
     const TAG: OpTag = OpTag::SetXattr;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        ahead_of(&self.of, Some(&self.name))
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         set_xattr(txn, ctx, self)
     }
@@ -353,6 +376,9 @@ impl Operation for SetXattr {
 impl Operation for RemoveXattr {
     const TAG: OpTag = OpTag::RemoveXattr;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        ahead_of(&self.of, Some(&self.name))
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         remove_xattr(txn, ctx, self)
     }

@@ -1,8 +1,9 @@
 //! Policies of directories: the placement of new files below them. docs/how-to/policies.md explains the words.
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 use types::{Ino, Layout, NsPath, Policy, Spread, Stripe};
 
+use crate::ahead::{Ahead, tell};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
 use crate::scan::collect;
@@ -87,6 +88,7 @@ pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, N
 pub fn policy_for(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Option<Policy>, NsError> {
     // Before the open itself decides whether it makes the file or replaces it.
     let wanted = [PathOperation::CreateFile, PathOperation::ModifyFile];
+    tell(read, &|| Ahead::walk(path).ancestors().policies().list())?;
     let dir = match walk(read, actor, path, Last::Follow, &wanted)? {
         Walk::Resolved(resolved) => resolved.parent.ino,
         Walk::MissingName(missing) => missing.dir.ino,
@@ -211,6 +213,9 @@ fn decode_classes(mut field: &[u8]) -> Result<Vec<(types::StoreClass, u8)>, BadV
 impl Operation for SetPolicy {
     const TAG: OpTag = OpTag::SetPolicy;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).policies().list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         set_policy(txn, ctx, self)
     }
@@ -219,6 +224,9 @@ impl Operation for SetPolicy {
 impl Operation for RemovePolicy {
     const TAG: OpTag = OpTag::RemovePolicy;
     type Reply = ();
+    fn ahead(&self, _: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).policies().list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
         remove_policy(txn, ctx, self)
     }

@@ -60,18 +60,21 @@ pub(crate) enum Touch {
     LengthOnly,
 }
 
-/// Adds to the totals of `dir`. `salt` spreads changes over the shards.
+/// The shard that this run of a server changes: managers that change one directory do not get in each other's way.
+pub(crate) fn shard_of(ctx: &Context) -> u16 {
+    u16::try_from(ctx.session.0 % u64::from(ctx.limits.total_shards.max(1))).unwrap_or(0)
+}
+
+/// Adds to the totals of `dir`.
 pub(crate) fn adjust(
     txn: &mut dyn Txn,
     ctx: &Context,
     dir: Ino,
-    salt: u64,
     entries: i64,
     bytes: i64,
     touch: Touch,
 ) -> Result<(), NsError> {
-    let shards = u64::from(ctx.limits.total_shards.max(1));
-    let key = keys::total(dir, u16::try_from(salt % shards).unwrap_or(0));
+    let key = keys::total(dir, shard_of(ctx));
     let mut shard = match txn.get(&key)? {
         None => Shard::default(),
         Some(value) => decode_shard(&value).map_err(|bad| bad.at(&key))?,
@@ -83,6 +86,13 @@ pub(crate) fn adjust(
     }
     txn.put(&key, &encode_shard(&shard));
     Ok(())
+}
+
+/// Counts the first entry of a directory that this very operation has made. Nothing is read: its number is another one in each run of the operation, so an
+/// engine that must fetch what is read could never have it.
+pub(crate) fn begin(txn: &mut dyn Txn, ctx: &Context, dir: Ino) {
+    let shard = Shard { entries: 1, bytes: 0, changed: Some(ctx.now) };
+    txn.put(&keys::total(dir, shard_of(ctx)), &encode_shard(&shard));
 }
 
 /// The change of the totals for a new length.
@@ -97,10 +107,10 @@ pub(crate) fn adjust_bytes(txn: &mut dyn Txn, ctx: &Context, file: &Located, byt
     }
     let ino = file.inode.ino;
     match &file.place {
-        RecordLocation::Entry(parent, _) => adjust(txn, ctx, *parent, ino.0, 0, bytes, Touch::LengthOnly),
+        RecordLocation::Entry(parent, _) => adjust(txn, ctx, *parent, 0, bytes, Touch::LengthOnly),
         RecordLocation::Own => {
             for (parent, _) in crate::tree::node::links_of(txn, ino)? {
-                adjust(txn, ctx, parent, ino.0, 0, bytes, Touch::LengthOnly)?;
+                adjust(txn, ctx, parent, 0, bytes, Touch::LengthOnly)?;
             }
             Ok(())
         }

@@ -1,8 +1,9 @@
 //! Commit: the written object becomes the object of the file.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{ErrorCode, Ino, ObjectId, UploadId};
 
+use crate::ahead::{end_ahead, tell, writer_ahead};
 use crate::groups::deletion::{queue, release_object};
 use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
@@ -62,6 +63,7 @@ pub enum CommitReply {
 /// cannot take effect.
 pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<CommitReply, NsError> {
     let mut writer = current_writer(txn, &request.writer)?;
+    tell(txn, &|| end_ahead(txn, ctx, &writer))?;
     let request = &Commit { content: crate::groups::stripe::committed(txn, &writer, request.content)?, ..*request };
     let reply = match writer.kind {
         WriterKind::New | WriterKind::Update => match located_writing(txn, &writer)? {
@@ -184,7 +186,7 @@ fn commit_upload(
             put_new(txn, ctx, upload.parent, &upload.name, &inode);
             object_of(ino, &content, writer.epoch).put(txn);
             let bytes = difference(content.len, 0);
-            adjust(txn, ctx, upload.parent, ino.0, 1, bytes, Touch::Entries)?;
+            adjust(txn, ctx, upload.parent, 1, bytes, Touch::Entries)?;
             let charge = charge_in(txn, upload.parent, &inode)?;
             let delta = Delta::one_file(content.len);
             settle(txn, ctx, Some((charge, delta)), writer.reservation.take())?;
@@ -345,6 +347,9 @@ fn keep(
 impl Operation for Commit {
     const TAG: OpTag = OpTag::Commit;
     type Reply = CommitReply;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        writer_ahead(&self.writer, Some(ctx))
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
         commit(txn, ctx, self)
     }

@@ -1,7 +1,8 @@
 //! The end of an in-place update that changed nothing.
 
-use kv::{Read, Txn};
+use kv::{Prefetch, Read, Txn};
 
+use crate::ahead::{end_ahead, tell, writer_ahead};
 use crate::groups::deletion::queue;
 use crate::groups::objects::object_of;
 use crate::tree::inode::{Content, FileState, Kind};
@@ -28,6 +29,7 @@ pub struct EndUnchanged {
 /// [`crate::Interrupt`]. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -> Result<bool, NsError> {
     let writer = current_writer(txn, &request.writer)?;
+    tell(txn, &|| end_ahead(txn, ctx, &writer))?;
     if writer.kind != WriterKind::Update {
         return Ok(false);
     }
@@ -54,6 +56,9 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
 impl Operation for EndUnchanged {
     const TAG: OpTag = OpTag::EndUnchanged;
     type Reply = bool;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        writer_ahead(&self.writer, Some(ctx))
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<bool, NsError> {
         end_unchanged(txn, ctx, self)
     }

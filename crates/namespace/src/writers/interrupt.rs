@@ -1,7 +1,8 @@
 //! The interrupted mark: the writer went away, and its bytes are kept.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 
+use crate::ahead::{end_ahead, tell, writer_ahead};
 use crate::groups::deletion::queue;
 use crate::groups::objects::object_of;
 use crate::quota::charge::{Delta, charge_of, settle};
@@ -47,6 +48,7 @@ pub(crate) fn interrupt_writer(
     writer: &WriterRecord,
     kept_len: u64,
 ) -> Result<InterruptReply, NsError> {
+    tell(txn, &|| end_ahead(txn, ctx, writer))?;
     let kept_len = crate::groups::stripe::kept(txn, writer, kept_len)?;
     // What it has reserved goes to what stays of it.
     WriterRecord { reservation: None, ..writer.clone() }.delete(txn)?;
@@ -99,6 +101,9 @@ pub(crate) fn interrupt_writer(
 impl Operation for Interrupt {
     const TAG: OpTag = OpTag::Interrupt;
     type Reply = InterruptReply;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        writer_ahead(&self.writer, Some(ctx))
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<InterruptReply, NsError> {
         interrupt(txn, ctx, self)
     }

@@ -2,6 +2,7 @@
 
 use types::Ino;
 
+use crate::ahead::{tell, writer_ahead};
 use crate::tree::node::{self, Dentry, Located, get_dentry, locate};
 use crate::{Content, NsError, Read, UploadRecord, WriterKind, WriterRecord, WriterToken};
 
@@ -20,6 +21,7 @@ pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<
 
 /// Whether bytes of the object existed before this open write: it changes a complete file, or goes on with an interrupted file or upload.
 pub fn has_kept_bytes(read: &dyn Read, token: &WriterToken) -> Result<bool, NsError> {
+    tell(read, &|| writer_ahead(token, None))?;
     let Some(writer) = WriterRecord::get(read, token.key, token.object)? else { return Ok(false) };
     Ok(match writer.kind {
         WriterKind::Update => true,

@@ -11,6 +11,7 @@ pub(crate) mod interrupted;
 pub(crate) mod keep_digest;
 pub(crate) mod keep_sums;
 pub(crate) mod located;
+pub(crate) mod open_ahead;
 pub(crate) mod open_new;
 pub(crate) mod open_write;
 pub(crate) mod reading_back;

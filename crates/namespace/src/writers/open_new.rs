@@ -3,6 +3,7 @@
 use kv::Txn;
 use types::{Ino, NsPath, ObjectId, Policy, UploadId};
 
+use crate::ahead::{Ahead, tell};
 use crate::groups::deletion::release_object;
 use crate::planted::{self, Bug};
 use crate::quota::charge::{Charge, Delta, charge_of};
@@ -14,7 +15,7 @@ use crate::tree::permission::may_create;
 use crate::tree::trail::Place;
 use crate::tree::walk::{Last, Resolved, Walk, resolve, walk};
 use crate::trees::policy::policy_of;
-use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
+use crate::trees::totals::{self, Touch, adjust, adjust_bytes, difference};
 use crate::writers::begin::{begin_writer, make_units, new_content, opened};
 use crate::{
     Access, AccessKind, Actor, Content, Context, EndedWriter, FileState, Kind, NsError, OpenKind, OpenWrite,
@@ -35,7 +36,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
         true => resolve_making(txn, ctx, path, last, wanted)?,
         false => resolve(txn, &ctx.actor, path, last, wanted)?,
     };
-    let Resolved { parent, name, entry, place, .. } = at.for_no_directory(path)?;
+    let Resolved { parent, parent_is_new, name, entry, place, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
         None if request.empty.is_some() => return Err(not_empty(path)),
         None => {
@@ -47,7 +48,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
                 let target = Target { parent: &parent, name, replaces: None, access: None, may_create: true };
                 new_upload(txn, ctx, request, key, target)?
             } else {
-                new_file(txn, ctx, request, key, &parent, &name)?
+                new_file(txn, ctx, request, key, (&parent, parent_is_new), &name)?
             }
         }
         Some(Dentry::Directory(_)) if request.how == WriteMode::Replace => {
@@ -68,6 +69,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
 pub fn policy_for_new(read: &dyn Read, actor: &Actor, request: &OpenWrite) -> Result<Option<Policy>, NsError> {
     let path = &request.path;
     let what = || path.to_string();
+    tell(read, &|| Ahead::walk(path).record().ancestors().policies().list())?;
     let dir = match walk(read, actor, path, last_of(request), request.operations())? {
         Walk::MissingName(missing) => {
             if request.mkpath && !missing.only_directory {
@@ -158,14 +160,18 @@ fn new_file(
     ctx: &Context,
     request: &OpenWrite,
     key: WriterKey,
-    parent: &Dir,
+    (parent, parent_is_new): (&Dir, bool),
     name: &[u8],
 ) -> Result<OpenedWrite, NsError> {
     let (ino, object) = (ctx.ids.next_ino()?, ctx.ids.next_object()?);
     let access = access_of_file(txn, &ctx.actor, parent, request.mode)?;
     let inode = new_inode(ctx, ino, access.clone(), Kind::File(new_content(object, request.placement.group, key)));
     put_new(txn, ctx, parent.ino, name, &inode);
-    adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    if parent_is_new {
+        totals::begin(txn, ctx, parent.ino);
+    } else {
+        adjust(txn, ctx, parent.ino, 1, 0, Touch::Entries)?;
+    }
     let mut writer = begin_writer(ctx, request, key, WriterKind::New, ino, object);
     let wanted = Wanted { announced: request.expected_len, is_new: true, ..Wanted::default() };
     let made = (&wanted, Delta::one_file(0), None);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{InSyncReplica, Placement};
 
+use crate::writers::open_ahead::ahead;
 use crate::writers::open_new::open_new;
 use crate::{Actor, Context, NsError, OpTag, OpenWrite, OpenedWrite, Operation, WriteMode, permit_client};
 
@@ -60,6 +61,9 @@ fn can_be_kept(in_sync: &[InSyncReplica]) -> Result<(), NsError> {
 impl Operation for OpenWrite {
     const TAG: OpTag = OpTag::OpenWrite;
     type Reply = OpenedWrite;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        ahead(ctx, self)
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<OpenedWrite, NsError> {
         open_write(txn, ctx, self)
     }

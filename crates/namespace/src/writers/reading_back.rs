@@ -3,6 +3,7 @@
 
 use types::{NsPath, WriterToken};
 
+use crate::ahead::{inode_ahead, tell};
 use crate::tree::node::{Dentry, Located, locate};
 use crate::tree::walk::{Last, resolve};
 use crate::writers::returning::{permit_upload, place_of};
@@ -40,6 +41,7 @@ pub fn permit_reading_back(
     }
     let ino = if unit_of.is_some() { file.as_ref().map(|file| file.ino) } else { Some(opened.ino) };
     // If it was removed meanwhile, nobody is left to say that the client may read it.
+    tell(read, &|| ino.map_or_else(Vec::new, inode_ahead))?;
     let gone = || NsError::Stale { what: path.to_string(), why: "it was removed while it was opened" };
     let Located { inode, .. } = ino.map_or(Ok(None), |ino| locate(read, ino))?.ok_or_else(gone)?;
     if file.is_some_and(|file| file.kind == WriterKind::New) && actor.principal == inode.owner() {

@@ -148,8 +148,18 @@ const TAG_ENDING: u8 = 0x81;
 /// A reader that does not know it would leave the reservation behind.
 const TAG_RESERVATION: u8 = 0x82;
 
+/// Where numbers begin in the record of a writer, in bytes.
+pub(crate) mod at {
+    /// The inode.
+    pub(crate) const INO: u32 = 6;
+    /// The directory that held the file at the open.
+    pub(crate) const PARENT: u32 = 14;
+    /// The upload.
+    pub(crate) const UPLOAD: u32 = 22;
+}
+
 impl WriterRecord {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(128 + self.path.len());
         let (kind, upload) = match self.kind {
             WriterKind::New => (1, 0),

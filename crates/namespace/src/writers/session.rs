@@ -1,12 +1,13 @@
 //! Sessions of clients that number their requests, and remembered answers (`R`).
 
-use kv::{OpOutcome, Read, Txn};
+use kv::{OpOutcome, Prefetch, Read, Txn};
 use types::{ClientIdentity, ErrorCode, SessionId};
 
+use crate::ahead::{key_ahead, tell};
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
 use crate::writers::session_record::{SessionRecord, own_session, room_for_session};
-use crate::{Actor, Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
+use crate::{Actor, Answer, Context, Limits, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
 
 /// Starts a session that numbers its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,10 +127,14 @@ pub(crate) fn perform<O: Operation>(
     ctx: &Context,
     op: &O,
 ) -> (OpOutcome, Result<O::Reply, NsError>) {
+    ctx.ids.begin_run();
     let keep = |result: &Result<O::Reply, NsError>| match result.as_ref().err().is_none_or(NsError::keeps_changes) {
         true => OpOutcome::Commit,
         false => OpOutcome::Abort,
     };
+    if let Err(error) = txn.prefetch(&|| ahead(ctx, op)) {
+        return (OpOutcome::Abort, Err(error.into()));
+    }
     let Some(request) = ctx.request else {
         let result = op.run(txn, ctx);
         return (keep(&result), result);
@@ -157,6 +162,19 @@ pub(crate) fn perform<O: Operation>(
     txn.put(&key, &encode_answer(request.number, O::TAG, &result));
     session.touch(txn, ctx, request.session);
     (OpOutcome::Commit, result)
+}
+
+/// What an operation and its request number read.
+fn ahead<O: Operation>(ctx: &Context, op: &O) -> Vec<Prefetch> {
+    let mut wanted = op.ahead(ctx);
+    wanted.extend(ctx.request.into_iter().flat_map(|request| answer_ahead(request, ctx.limits.request_window)));
+    wanted
+}
+
+/// What is read of the answer to a request. If its session has another window, the answer costs one more round trip.
+fn answer_ahead(request: RequestNumber, window: u16) -> [Prefetch; 2] {
+    let slot = u16::try_from(request.number % u64::from(window.max(1))).unwrap_or(0);
+    [keys::session(request.session), keys::answer(request.session, slot)].map(|key| key_ahead(&key))
 }
 
 /// Remembers the answer to a request, for an operation that has no number of its own.
@@ -210,6 +228,7 @@ pub fn answer_to<O: Operation>(
     actor: &Actor,
     request: RequestNumber,
 ) -> Result<Option<Result<O::Reply, NsError>>, NsError> {
+    tell(read, &|| answer_ahead(request, Limits::default().request_window).into())?;
     let key = slot_of(&own_session(read, actor, request.session)?, request);
     remembered::<O>(read, request, &key)
 }
@@ -224,6 +243,7 @@ pub fn outcome_of(
     request: RequestNumber,
     tags: &[OpTag],
 ) -> Result<Option<Result<(), NsError>>, NsError> {
+    tell(read, &|| answer_ahead(request, Limits::default().request_window).into())?;
     let key = slot_of(&own_session(read, actor, request.session)?, request);
     stored_for(read, request, &key, tags, |stored| match stored.status {
         OK => Ok(Ok(())),

@@ -1,8 +1,9 @@
 //! Truncation by path.
 
-use kv::Txn;
+use kv::{Prefetch, Txn};
 use types::{BootId, ClientIdentity, NsPath};
 
+use crate::ahead::Ahead;
 use crate::tree::node::{Dentry, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::recover::begin_update;
@@ -60,6 +61,9 @@ pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<
 impl Operation for Truncate {
     const TAG: OpTag = OpTag::Truncate;
     type Reply = Option<OpenedWrite>;
+    fn ahead(&self, ctx: &Context) -> Vec<Prefetch> {
+        Ahead::walk(&self.path).record().object().parent_changes(ctx).parent_usage(&ctx.actor).list()
+    }
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Option<OpenedWrite>, NsError> {
         truncate(txn, ctx, self)
     }

@@ -1,0 +1,9 @@
+//! The engine on a real PostgreSQL server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod faults;
+mod harness;
+mod places;
+mod reading;
+mod schemas;
+mod transactions;
