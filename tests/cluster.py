@@ -87,9 +87,12 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, home: Path, disks: int, flags: tuple[str, ...] = ()):
+    """`database`: the address of the database that has the namespace, instead of the manager's data directory."""
+
+    def __init__(self, home: Path, disks: int, flags: tuple[str, ...] = (), database: str | None = None):
         self.home = home
-        self.manager = Node(home / "manager", "manager", "127.0.0.1", flags)
+        of_manager = ("--database", database, *flags) if database else flags
+        self.manager = Node(home / "manager", "manager", "127.0.0.1", of_manager)
         self.disks = []
         for number in range(1, disks + 1):
             place = f"site{(number - 1) % 2 + 1}/rack1/disk{number}"

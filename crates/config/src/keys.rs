@@ -9,7 +9,9 @@ use tls::TlsRequired;
 use types::{DigestKind, Location, LocationRanges, NsPath, StoreClass};
 
 use super::units::{parse_duration, parse_size};
-use super::{AdministratorSettings, AuditTo, ClusterRole, Config, StoreTable, administrators, authentication_keys};
+use super::{
+    AdministratorSettings, AuditTo, ClusterRole, Config, DatabaseUrl, StoreTable, administrators, authentication_keys,
+};
 
 /// A value as the file gives it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -544,6 +546,27 @@ pub const KEYS: &[Key] = &[
         default: Some(Given::Text("32MiB")),
         set: |c, v| size(v, 1 << 20, 1 << 40).map(|v| c.cache = v),
         same: |a, b| a.cache == b.cache,
+        live: false,
+    },
+    Key {
+        name: "database.url",
+        default: None,
+        set: |c, v| DatabaseUrl::checked(text(v)?).map(|v| c.database = Some(v)),
+        same: |a, b| a.database == b.database,
+        live: false,
+    },
+    Key {
+        name: "database.connections",
+        default: Some(Given::Number(16)),
+        set: |c, v| number(v, 1, 1000).map(|v| c.database_connections = v),
+        same: |a, b| a.database_connections == b.database_connections,
+        live: false,
+    },
+    Key {
+        name: "database.patience",
+        default: Some(Given::Text("30s")),
+        set: |c, v| time(v).map(|v| c.database_patience = v),
+        same: |a, b| a.database_patience == b.database_patience,
         live: false,
     },
     Key {

@@ -3,6 +3,7 @@
 
 mod administrators;
 mod authentication_keys;
+mod database_url;
 mod file;
 pub mod keys;
 mod memory;
@@ -16,6 +17,7 @@ use std::time::Duration;
 pub use administrators::{ADMINISTRATOR_KEYS, AdministratorRule, AdministratorSettings};
 use authentication::{Mechanisms, SigningLevel};
 pub use authentication_keys::{IDENTITY_KEYS, ISSUER_KEYS};
+pub use database_url::DatabaseUrl;
 pub use file::ConfigError;
 use identity::{IssuerSettings, MappingSettings};
 use service::UnfinishedPolicy;
@@ -84,6 +86,9 @@ pub struct Config {
     pub segment_size: u64,
     pub overlay: u64,
     pub cache: u64,
+    pub database: Option<DatabaseUrl>,
+    pub database_connections: u64,
+    pub database_patience: Duration,
     pub third_party_copy: bool,
     pub third_party_sources: Vec<String>,
     pub tls_certificate: Option<PathBuf>,
@@ -200,6 +205,9 @@ impl Config {
             segment_size: 0,
             overlay: 0,
             cache: 0,
+            database: None,
+            database_connections: 0,
+            database_patience: Duration::ZERO,
             third_party_copy: false,
             third_party_sources: Vec::new(),
             tls_certificate: None,
@@ -312,6 +320,7 @@ mod tests {
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
+            database.url = \"postgres://a@b/c\"\ndatabase.connections = 1\ndatabase.patience = \"1s\"\n\
             audit.to = \"files\"\naudit.directory = \"/a\"\naudit.file_size = \"1MiB\"\naudit.files = 2\naudit.reads = true\nthird_party_copy = false\nthird_party_sources = [\"a\"]\ntls.certificate = \"/c\"\ntls.key = \"/k\"\ntls.required = [\"data\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\nrepair.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n\
             [authentication]\nmechanisms = [\"unix\"]\nsigning = \"intense\"\ntrusted_networks = [\"10.0.0.0/8\"]\ngrid_map = \"/g\"\nkeytab = \"/k\"\nkerberos_keytab = \"/h\"\nkerberos_principal = \"a@B\"\nmapping_service = \"https://m\"\nmapping_service_keep = \"1s\"\nca = \"/ca\"\nkey_cache = \"/keys\"\n\
             gsi_certificate = \"/g\"\ngsi_key = \"/k\"\ngsi_authorities = \"/a\"\ngsi_delegation = true\nvoms_servers = \"/v\"\n\

@@ -31,6 +31,8 @@ pub(crate) struct Committer {
     pub(crate) session: Option<Session>,
     /// Why nothing is committed any more.
     pub(crate) stopped: Option<KvError>,
+    /// The same, for the engine.
+    pub(crate) end: Arc<Mutex<Option<DatabaseError>>>,
     /// Since when the database is away.
     pub(crate) away_since: Option<Instant>,
 }
@@ -198,10 +200,7 @@ impl Committer {
             DatabaseError::TakenOver(_) | DatabaseError::Schema(_) => {}
             _ => return false,
         }
-        tracing::error!("{error}");
-        let reason = KvError::from(error.clone());
-        self.stopped = Some(reason.clone());
-        self.queue.break_off(&reason.to_string());
+        self.end(error.clone());
         true
     }
 
@@ -312,6 +311,15 @@ impl Committer {
                 Failed::Refused(error)
             }
         }
+    }
+
+    /// Commits nothing any more.
+    fn end(&mut self, error: DatabaseError) {
+        tracing::error!("{error}");
+        // First, so that whoever sees the queue broken finds the reason.
+        *self.end.lock() = Some(error.clone());
+        self.queue.break_off(&error.to_string());
+        self.stopped = Some(KvError::from(error));
     }
 
     fn count(&self, ran: &[OpResult], began: Instant) {

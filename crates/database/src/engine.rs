@@ -15,6 +15,7 @@ use crate::place::Place;
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::snapshot::Snapshot;
+use crate::watch::{Outage, Watch};
 use crate::{DatabaseAddress, DatabaseError, schema};
 
 /// How the engine works. The default is for production.
@@ -92,6 +93,8 @@ pub struct Postgres {
     responder: Responder,
     stats: Arc<Mutex<PostgresStats>>,
     cluster: Option<ClusterId>,
+    end: Arc<Mutex<Option<DatabaseError>>>,
+    watch: Watch,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -110,6 +113,7 @@ impl Postgres {
         let queue = Arc::new(Queue::new(config.queue_max));
         let responder = Responder::start(Arc::clone(&queue)).map_err(|error| failed(&error))?;
         let stats = Arc::<Mutex<PostgresStats>>::default();
+        let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -120,11 +124,14 @@ impl Postgres {
             session: Some(session),
             stopped: None,
             away_since: None,
+            end: Arc::clone(&end),
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
-        let thread = thread.map_err(|error| failed(&error))?;
-        Ok(Self { connector, pool, queue, responder, stats, cluster, committer: Mutex::new(Some(thread)) })
+        let committer = Mutex::new(Some(thread.map_err(|error| failed(&error))?));
+        let watch = Watch::start(address.clone())
+            .map_err(|error| DatabaseError::Failed(format!("cannot start the watch over the database: {error}")))?;
+        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, committer })
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
@@ -162,6 +169,24 @@ impl Postgres {
         self.queue.broken().or_else(|| self.connector.acknowledged.lost().map(|error| error.to_string()))
     }
 
+    /// The database's reason for [`Postgres::broken`]: another process commits in this one's place, or the database has lost changes.
+    #[must_use]
+    pub fn end(&self) -> Option<DatabaseError> {
+        self.end.lock().clone().or_else(|| self.connector.acknowledged.lost())
+    }
+
+    /// The address, without a password.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.connector.address.to_string()
+    }
+
+    /// Whether the database is away, or accepts no changes. It is noticed within seconds, whether or not anybody asks for something.
+    #[must_use]
+    pub fn outage(&self) -> Option<Outage> {
+        self.watch.outage()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> PostgresStats {
@@ -176,6 +201,7 @@ impl Postgres {
             let _ = committer.join();
         }
         self.responder.stop();
+        self.watch.stop();
     }
 }
 

@@ -38,8 +38,10 @@ mod session;
 mod snapshot;
 mod statements;
 mod tls;
+mod watch;
 
 pub use address::{AddressError, DatabaseAddress};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
 pub use error::DatabaseError;
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};
+pub use watch::Outage;

@@ -107,6 +107,16 @@ impl Schema {
         }
     }
 
+    /// Refuses a database on which a manager cannot start now. Returns the cluster whose namespace it has, if it has one.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`]: it accepts no changes.
+    pub fn check(&mut self) -> Result<Option<ClusterId>, DatabaseError> {
+        let cluster = check(&mut self.connection, &self.address)?;
+        accepts_changes(&mut self.connection, &self.address)?;
+        Ok(cluster)
+    }
+
     /// What is there.
     ///
     /// # Errors
@@ -114,7 +124,7 @@ impl Schema {
     pub fn report(&mut self) -> Result<SchemaReport, DatabaseError> {
         let state = self.state()?;
         let server = text(&mut self.connection, "SELECT version()")?;
-        let is_read_only = text(&mut self.connection, "SHOW transaction_read_only")? == "on";
+        let is_read_only = is_read_only(&mut self.connection)?;
         if state == SchemaState::Empty {
             return Ok(SchemaReport { state, cluster: None, closed: None, entries: 0, bytes: 0, server, is_read_only });
         }
@@ -186,13 +196,12 @@ impl Schema {
 }
 
 fn state(connection: &mut Connection) -> Result<SchemaState, DatabaseError> {
-    let there = connection
-        .query("SELECT 1 FROM information_schema.tables WHERE table_schema = 'weir' AND table_name = 'schema'", &[])?;
-    if there.is_empty() {
-        return Ok(SchemaState::Empty);
+    // The table itself, and not the list of tables: that leaves out what the account may not use.
+    match connection.query("SELECT version FROM weir.schema", &[]) {
+        Ok(rows) => Ok(rows.first().map_or(SchemaState::Empty, |row| SchemaState::Version(row.get(0)))),
+        Err(DatabaseError::Schema(_)) => Ok(SchemaState::Empty),
+        Err(error) => Err(error),
     }
-    let rows = connection.query("SELECT version FROM weir.schema", &[])?;
-    Ok(rows.first().map_or(SchemaState::Empty, |row| SchemaState::Version(row.get(0))))
 }
 
 /// Refuses a database whose tables this weir cannot use, or that is closed.
@@ -239,6 +248,19 @@ fn wrong_version(address: &str, found: i32) -> DatabaseError {
             "the tables in {address} are of an older weir (version {found}, this one needs {SCHEMA_VERSION}); stop all managers and run `weir db migrate` for it"
         )
     })
+}
+
+/// Refuses a database that accepts no changes now.
+pub(crate) fn accepts_changes(connection: &mut Connection, address: &str) -> Result<(), DatabaseError> {
+    if !is_read_only(connection)? {
+        return Ok(());
+    }
+    let reason = "it accepts no changes: it is a replica, or was set to read only; name the primary, or add `target_session_attrs=read-write`";
+    Err(DatabaseError::Unavailable { address: address.into(), reason: reason.into() })
+}
+
+fn is_read_only(connection: &mut Connection) -> Result<bool, DatabaseError> {
+    Ok(text(connection, "SHOW transaction_read_only")? == "on")
 }
 
 fn text(connection: &mut Connection, sql: &str) -> Result<String, DatabaseError> {

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use console::Exit;
+use database::DatabaseError;
 use disk::DiskError;
 use journal::JournalError;
 use kv::KvError;
 use namespace::NsError;
 use store::StoreError;
-use types::ErrorCode;
+use types::{ClusterId, ErrorCode};
 
 use crate::datadir::DataDirError;
 
@@ -61,6 +62,50 @@ pub enum OpenError {
         /// The text of the mark.
         text: String,
     },
+    /// The database returned an error.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The mark of a namespace in a database cannot be decoded.
+    #[error("{file} does not read as it was written: `{text}`", file = crate::database_mark::FILE)]
+    DatabaseMark {
+        /// The text of the mark.
+        text: String,
+    },
+    /// The namespace is in a database, and was looked for in the directory.
+    #[error("the namespace of this manager is in the database {address}")]
+    InDatabase {
+        /// The database, as of the last start.
+        address: String,
+    },
+    /// The namespace is in the directory, and was looked for in a database.
+    #[error("the namespace of this manager is in its data directory, and not in the database {address}")]
+    NotInDatabase {
+        /// The database.
+        address: String,
+    },
+    /// The database belongs to another cluster.
+    #[error(
+        "the database {address} has the namespace of the cluster {found}, and this data directory belongs to the cluster {ours}; \
+         nothing was changed in either"
+    )]
+    OtherDatabase {
+        /// The database.
+        address: String,
+        /// The cluster of the database.
+        found: ClusterId,
+        /// The cluster of the directory.
+        ours: ClusterId,
+    },
+    /// The directory's namespace is in a database, and this one is empty.
+    #[error(
+        "the database {address} has no namespace yet, and that of this manager was in the database {before}; nothing was changed"
+    )]
+    EmptyDatabase {
+        /// The database.
+        address: String,
+        /// The database at the last start.
+        before: String,
+    },
 }
 
 impl OpenError {
@@ -75,6 +120,12 @@ impl OpenError {
             | Self::RestoreInterrupted
             | Self::JournalResetUnfinished
             | Self::JournalResetMark { .. } => return Exit::Damaged,
+            Self::Database(error) => return exit_of_database(error),
+            Self::InDatabase { .. }
+            | Self::NotInDatabase { .. }
+            | Self::OtherDatabase { .. }
+            | Self::EmptyDatabase { .. }
+            | Self::DatabaseMark { .. } => return Exit::DataDirectory,
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),
@@ -99,10 +150,36 @@ impl OpenError {
         )
     }
 
+    /// Whether directory and database do not belong together.
+    #[must_use]
+    pub fn is_about_database(&self) -> bool {
+        matches!(
+            self,
+            Self::InDatabase { .. }
+                | Self::NotInDatabase { .. }
+                | Self::OtherDatabase { .. }
+                | Self::EmptyDatabase { .. }
+                | Self::DatabaseMark { .. }
+        )
+    }
+
     /// Whether the journal itself is damaged, so that `--repair-journal` helps.
     #[must_use]
     pub fn is_journal_damage(&self) -> bool {
         matches!(self, Self::Journal(JournalError::Damaged(_)))
+    }
+}
+
+/// The exit code of a command that a database has refused.
+#[must_use]
+pub fn exit_of_database(error: &DatabaseError) -> Exit {
+    match error {
+        DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_) => Exit::Unreachable,
+        DatabaseError::Refused { .. } => Exit::Denied,
+        DatabaseError::NoSpace(_) => Exit::NoSpace,
+        DatabaseError::LostTransactions(_) => Exit::Damaged,
+        DatabaseError::TakenOver(_) => Exit::InUse,
+        DatabaseError::Conflict(_) | DatabaseError::Schema(_) | DatabaseError::Failed(_) => Exit::Failed,
     }
 }
 

@@ -5,14 +5,16 @@
 //!
 //! Promises:
 //! - It refuses a directory that is not weir's, or has an unknown version, before it touches anything in it.
-//! - There is one [`Foundation`]; its type says whether it has names, objects or both.
+//! - There is one [`Foundation`]; its type says whether it has names, objects or both. A manager's names may be in a database ([`NamesEngine`]).
 //! - Opening recovers from an unclean stop of any kind.
 //!
 //! Other crates define the configuration file, serve clients, and make repairs.
 
+mod database_mark;
 pub mod datadir;
 mod error;
 pub mod layout;
+mod manager_names;
 pub mod marks;
 mod open;
 mod own_journal;
@@ -22,8 +24,10 @@ mod settings;
 pub mod startup_report;
 mod storage_base;
 
+pub use database_mark::DatabaseMark;
 pub use datadir::{DataDir, DataDirError, DirRole, DirWatch, Displaced, FORMAT_VERSION, IfNew};
-pub use error::{OpenError, StoreOpenError};
+pub use error::{OpenError, StoreOpenError, exit_of_database};
+pub use manager_names::{DatabaseSettings, ManagerNames, NamesEngine};
 pub use open::{Foundation, ManagerFoundation, Names, Objects, Part, Purpose, StoreFoundation};
 pub use remedy::{Refused, refused};
 pub use settings::Settings;

@@ -11,6 +11,7 @@ use types::{ClusterId, StoreId, Timestamp};
 
 use crate::datadir::{DataDir, DirRole, DirWatch, IfNew, KEPT_PARTS};
 use crate::error::{OpenError, StoreOpenError};
+use crate::manager_names::{self, DatabaseSettings, ManagerNames, NamesEngine};
 use crate::runs::Runs;
 use crate::settings::Settings;
 use crate::startup_report::{StartupReport, of_parts};
@@ -30,7 +31,7 @@ pub enum Purpose {
     Repair,
 }
 
-/// An open namespace, and the keys that hold it.
+/// An open namespace in the data directory, and the keys that hold it.
 pub struct Names {
     /// The namespace's keys.
     pub index: Arc<JournaledIndex>,
@@ -137,7 +138,7 @@ pub struct Foundation<N = Names, O = Objects> {
 }
 
 /// The parts of a manager.
-pub type ManagerFoundation = Foundation<Names, ()>;
+pub type ManagerFoundation = Foundation<ManagerNames, ()>;
 /// The parts of one store of a disk server. Its directory has its own journal, index and objects.
 pub type StoreFoundation = Foundation<(), Objects>;
 
@@ -202,7 +203,7 @@ impl ManagerFoundation {
     ///
     /// # Errors
     ///
-    /// As [`Foundation::open`].
+    /// As [`Foundation::open`], and [`OpenError::InDatabase`].
     pub fn open_names(
         data: &DataDir,
         settings: &Settings,
@@ -210,11 +211,35 @@ impl ManagerFoundation {
         random: u64,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
-        let storage_base = StorageBase::open(disk_of(data), settings, purpose, &[StreamId::NAMESPACE])?;
+        let disk = disk_of(data);
+        manager_names::in_directory_only(&*disk)?;
+        let storage_base = StorageBase::open(disk, settings, purpose, &[StreamId::NAMESPACE])?;
         let (index, recovery) = storage_base.namespace_index(data, settings)?;
         let (embedded, namespace) = open_namespace(&index, settings, namespace::count_to_pass_over(random), now)?;
         storage_base.keep_journal();
-        Ok(Foundation::of(storage_base, data, Names { index, embedded, namespace, recovery }, ()))
+        let engine = NamesEngine::Directory { index, embedded, recovery };
+        Ok(Foundation::of(storage_base, data, ManagerNames { namespace, engine }, ()))
+    }
+
+    /// Opens the names in a database, to serve. The directory `data` keeps the rest: its journal takes no records, and tells by its incarnation whether
+    /// the node may have forgotten something.
+    ///
+    /// # Errors
+    ///
+    /// As [`Foundation::open`], and those of the database. It must belong to the directory: either both are new, or both have the same cluster.
+    pub fn open_names_in(
+        database: &DatabaseSettings,
+        data: &DataDir,
+        settings: &Settings,
+        random: u64,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let disk = disk_of(data);
+        let postgres = manager_names::connect(&*disk, ClusterId(data.format.cluster), database)?;
+        let storage_base = StorageBase::open(disk, settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
+        let names = manager_names::open(postgres, settings, namespace::count_to_pass_over(random), now)?;
+        storage_base.keep_journal();
+        Ok(Foundation::of(storage_base, data, names, ()))
     }
 }
 

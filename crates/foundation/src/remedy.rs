@@ -52,6 +52,29 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              fsck --data {data} --repair-journal`: no number is then used twice, no object is removed, and objects \
              that the namespace does not know are listed (docs/how-to/recover.md)"
         )),
+        OpenError::InDatabase { .. } => Some(
+            "Start it with --database, or with `database.url` in the configuration file; other commands work on the \
+             database (docs/how-to/database.md)"
+                .to_owned(),
+        ),
+        OpenError::NotInDatabase { .. } => Some(format!(
+            "Run `weir db import --data {data}` to move the namespace into the database, or start the manager without \
+             --database (docs/how-to/database.md)"
+        )),
+        OpenError::OtherDatabase { .. } => Some(
+            "The directory of a manager has the key and the identity of its cluster. Start the manager of the \
+             database's cluster on its own directory or on a copy of it, and a new cluster on a new directory and an \
+             empty database (docs/how-to/database.md)"
+                .to_owned(),
+        ),
+        OpenError::EmptyDatabase { .. } => Some(
+            "Name the database that has the namespace; if it is lost, restore it by PostgreSQL's own tools \
+             (docs/how-to/database.md)"
+                .to_owned(),
+        ),
+        OpenError::DatabaseMark { .. } => {
+            Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
+        }
         error if error.is_lost_store() => Some(format!(
             "Put {data}/store/checkpoint back from a backup of the same time as {data}/journal. If there is none run \
              `weir fsck --data {data} --rebuild-store`: it builds the index again from the files of objects \

@@ -12,8 +12,8 @@ use types::Timestamp;
 use crate::datadir::DataDir;
 use crate::error::OpenError;
 use crate::layout::{
-    BALLAST_FILE, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_INDEX_DIR, STORE_CHECKPOINT_DIR, STORE_DIR,
-    STORE_INDEX_DIR,
+    BALLAST_FILE, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR, NAMESPACE_INDEX_DIR, STORE_CHECKPOINT_DIR,
+    STORE_DIR, STORE_INDEX_DIR,
 };
 use crate::marks::{self, JournalReset};
 use crate::open::Purpose;
@@ -145,15 +145,26 @@ pub(crate) fn open_namespace(
 ) -> Result<(Arc<Embedded>, Arc<Namespace>), OpenError> {
     let failed = |source| OpenError::Index { which: "namespace", source };
     let embedded = Arc::new(Embedded::new(Arc::clone(index), EmbeddedConfig::default()).map_err(failed)?);
+    let namespace = namespace_on(Arc::clone(&embedded) as Arc<dyn kv::Kv>, settings, objects_passed_over, now)?;
+    Ok((embedded, namespace))
+}
+
+/// Opens the namespace over an engine.
+pub(crate) fn namespace_on(
+    engine: Arc<dyn kv::Kv>,
+    settings: &Settings,
+    objects_passed_over: u64,
+    now: Timestamp,
+) -> Result<Arc<Namespace>, OpenError> {
     let limits = namespace::Limits { upload_keep: settings.uploads_kept, ..namespace::Limits::default() };
     let namespace_config = NamespaceConfig { limits, objects_passed_over, ..NamespaceConfig::default() };
-    let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
+    let namespace = Namespace::open(engine, now, namespace_config)?;
     if !namespace.is_usage_counted() {
         tracing::warn!(
             "cannot count what directory trees use, because some records of the namespace cannot be read; quotas cannot be set; stop the node, run `weir fsck`, and start it again"
         );
     }
-    Ok((embedded, namespace))
+    Ok(namespace)
 }
 
 /// Whether the disk has anything that needs a journal.
@@ -162,9 +173,12 @@ pub(crate) fn open_namespace(
 ///
 /// Errors of the disk.
 pub fn holds_anything(disk: &dyn Disk) -> Result<bool, DiskError> {
-    let root = disk.list("")?;
-    let is_there = |name: &str| root.iter().any(|entry| entry.is_dir && entry.name == name);
-    Ok(is_there("namespace") || is_there("store"))
+    Ok(holds_directory(disk, NAMESPACE_DIR)? || holds_directory(disk, STORE_DIR)?)
+}
+
+/// Whether the data directory has this directory.
+pub(crate) fn holds_directory(disk: &dyn Disk, name: &str) -> Result<bool, DiskError> {
+    Ok(disk.list("")?.iter().any(|entry| entry.is_dir && entry.name == name))
 }
 
 /// Whether a damaged journal was cut once: the removed part is still beside it.

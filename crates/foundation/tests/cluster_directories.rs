@@ -149,7 +149,7 @@ fn manager_keeps_its_names_after_any_stop() {
     assert!(is_there(&manager, "/one"));
     make(&manager, "/two");
     // Does not close it, as in a crash.
-    manager.names.embedded.stop();
+    manager.names.engine.embedded().unwrap().stop();
     drop((manager, data));
     let (manager, _data) = open();
     assert!(is_there(&manager, "/one") && is_there(&manager, "/two") && !is_there(&manager, "/three"));

@@ -80,6 +80,16 @@ pub enum Error {
         /// What it is.
         is: DirRole,
     },
+    /// The namespace is in a database, which has tools of its own.
+    #[error("the namespace of the manager in {data} is in the database {address}; {advice} (docs/how-to/database.md)")]
+    InDatabase {
+        /// The directory.
+        data: PathBuf,
+        /// The database.
+        address: String,
+        /// What to do instead.
+        advice: &'static str,
+    },
     /// The folder of backups was refused.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -150,7 +160,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Directory(error) => error.exit(),
-            Self::NoNames { .. } => Exit::DataDirectory,
+            Self::NoNames { .. } | Self::InDatabase { .. } => Exit::DataDirectory,
             Self::Refused(error) | Self::ExportNames(error) => error.exit(),
             Self::Close(error)
             | Self::RepairJournal(error)

@@ -5,6 +5,7 @@ mod audit;
 mod bench;
 mod client;
 mod cluster_views;
+mod db;
 mod explain;
 mod filter;
 mod identity;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use config::{ClusterRole, Config};
+use config::{ClusterRole, Config, DatabaseUrl};
 
 use types::{Location, StoreClass};
 
@@ -30,6 +31,7 @@ pub use audit::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
+pub use db::*;
 pub use explain::*;
 pub use identity::*;
 pub use init::*;
@@ -189,6 +191,11 @@ pub enum Command {
     /// store, under the path at which it was created. Never overwrites anything; run an interrupted export again to
     /// continue it.
     Export(ExportArgs),
+    /// Make, check and change weir's tables in the database of a cluster's namespace.
+    ///
+    /// A manager can keep the namespace in a database of PostgreSQL's family instead of its data directory. These
+    /// commands work on the database, not on a running manager.
+    Db(DbArgs),
     /// Copy files between this machine and servers, and between servers.
     ///
     /// Takes local paths, `root://HOST[:PORT]//PATH` of any XRootD server (`roots://` with TLS), and `-` for standard
@@ -224,6 +231,11 @@ pub struct ServeArgs {
     /// node].
     #[arg(long, value_name = "ROLE")]
     pub role: Option<ClusterRole>,
+    /// Manager: keep the namespace in this database instead of the data directory, as in
+    /// postgres://weir@db1.example.org/weir?passfile=/etc/weir/pgpass. Others can see a password in it in the list of
+    /// processes.
+    #[arg(long, value_name = "URL")]
+    pub database: Option<DatabaseUrl>,
     /// Node of a cluster: the address at which the other nodes reach it; port 0 picks a free one [default:
     /// 127.0.0.1:1095].
     #[arg(long, value_name = "HOST:PORT")]
@@ -283,6 +295,9 @@ impl ServeArgs {
         }
         if let Some(role) = self.role {
             config.role = Some(role);
+        }
+        if let Some(database) = &self.database {
+            config.database = Some(database.clone());
         }
         if let Some(nodes) = &self.nodes {
             config.nodes.clone_from(nodes);

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use foundation::{DirWatch, Displaced, Foundation};
+use database::DatabaseError;
+use foundation::{DirWatch, Displaced, Foundation, NamesEngine, exit_of_database};
 
 use crate::Failure;
 use crate::exit::Exit;
@@ -20,6 +21,8 @@ pub(crate) enum End {
     },
     /// One of the node's own threads has died.
     Broken(String),
+    /// The database under the namespace belongs to another process now, or has lost changes.
+    Database(DatabaseError),
     /// The cluster refuses the node as it is.
     Refused(Failure),
     /// A directory of the node is not what its path names any more.
@@ -43,12 +46,20 @@ impl End {
         Some(Self::Displaced(displaced))
     }
 
+    /// Whether what holds a manager's names commits nothing any more.
+    pub(crate) fn of_names(engine: &NamesEngine) -> Option<Self> {
+        let reason = engine.broken()?;
+        let of_database = engine.database().and_then(|database| database.end());
+        Some(of_database.map_or(Self::Broken(reason), Self::Database))
+    }
+
     /// The exit code if the stop hangs.
     pub(crate) fn late(&self) -> Exit {
         match self {
             Self::Asked => Exit::Unclean,
             Self::DiskFailed { .. } => Exit::DiskFailed,
             Self::Broken(_) => Exit::Broken,
+            Self::Database(error) => exit_of_database(error),
             Self::Refused(failure) => failure.exit,
             Self::Displaced(_) => Exit::DataDirectory,
         }
@@ -87,6 +98,14 @@ impl End {
                     at.display()
                 ),
             )),
+            Self::Database(error) => {
+                // Nothing more can be committed; the directory has nothing that is not durable.
+                if let Err(error) = close() {
+                    tracing::warn!("the stop was not clean, the next start recovers: {error}");
+                }
+                let what = format!("stopped, because {error} (docs/how-to/database.md)");
+                Err(Failure::message(exit_of_database(&error), what))
+            }
             Self::Broken(what) => Err(Failure::message(
                 Exit::Broken,
                 format!(

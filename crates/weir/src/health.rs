@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use audit::Log;
 use cluster::Presence;
 use cluster::placement::StoreState;
+use database::Postgres;
 use disk::Directory;
 use disk_server::DiskServer;
 use kv::JournaledIndex;
@@ -16,7 +17,8 @@ use maintenance::backup;
 use maintenance::scrub::Scrub;
 use manager::{Counted, Manager, StatusView, StoreView};
 use monitor::health::{
-    Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Health, Snapshot, SpaceSnapshot, SpaceTrend, judge,
+    Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Health, Snapshot, SpaceSnapshot,
+    SpaceTrend, judge,
 };
 use namespace::{Namespace, NsError};
 use parking_lot::Mutex;
@@ -43,9 +45,9 @@ pub(crate) enum StatusAnswer {
     Manager {
         /// The judgement.
         health: Health,
-        /// The cluster.
+        /// The cluster. `None`: its names are in a database that is away.
         #[serde(flatten)]
-        status: Box<StatusView>,
+        status: Option<Box<StatusView>>,
     },
     /// A single node.
     Single {
@@ -113,6 +115,8 @@ pub(crate) enum Judged {
         space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
         /// When its data directory was created.
         made: Timestamp,
+        /// The database that has the namespace, if one has it.
+        database: Option<Arc<Postgres>>,
     },
     /// A disk server.
     Disk { server: Arc<DiskServer>, scrubs: Arc<StoreScrubs>, credentials: Arc<Credentials>, front: xrootd::Watch },
@@ -153,7 +157,8 @@ impl NodeHealth {
 
     /// Notes the space for its history, once a minute. Call it about every second.
     pub(crate) fn look(&self) {
-        let is_due = {
+        // Without its names, a manager does not know its stores.
+        let is_due = self.outage().is_none() && {
             let mut noted = self.noted.lock();
             let is_due = noted.is_none_or(|noted| noted.elapsed() >= NOTE);
             if is_due {
@@ -183,10 +188,21 @@ impl NodeHealth {
         };
         let last = self.last_backup();
         let answer = match &self.judged {
-            Judged::Manager { manager, credentials, authority, made, .. } => {
+            // Whoever reads the names now would wait.
+            Judged::Manager { credentials, .. } if self.outage().is_some() => {
+                let health = judge(&Snapshot {
+                    database_outage: self.outage(),
+                    certificate_ends: Some(seconds(credentials.expires())),
+                    ..snapshot(Vec::new(), Backup::NotExpected)
+                });
+                StatusAnswer::Manager { health, status: None }
+            }
+            Judged::Manager { manager, credentials, authority, made, database, .. } => {
                 let (status, stores) = (manager.status_view()?, manager.stores_view()?);
                 let (disks, all) = self.disks(&stores, now);
-                let backup = last.map_or(Backup::NeverSince(seconds(*made)), Backup::At);
+                // A database has backups of its own. If somebody notes them here, they are judged.
+                let never = if database.is_some() { Backup::NotExpected } else { Backup::NeverSince(seconds(*made)) };
+                let backup = last.map_or(never, Backup::At);
                 let health = judge(&Snapshot {
                     cluster: Some(self.of_cluster(&status, &stores, all)),
                     certificate_ends: Some(seconds(credentials.expires())),
@@ -196,7 +212,7 @@ impl NodeHealth {
                     damaged: status.damaged.no_other + status.damaged.waiting,
                     ..snapshot(disks, backup)
                 });
-                StatusAnswer::Manager { health, status: Box::new(status) }
+                StatusAnswer::Manager { health, status: Some(Box::new(status)) }
             }
             Judged::Single { namespace, scrub, front, .. } => {
                 let (disks, _) = self.disks(&[], now);
@@ -254,6 +270,13 @@ impl NodeHealth {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the database under the namespace is away.
+    pub(crate) fn outage(&self) -> Option<DatabaseOutage> {
+        let Judged::Manager { database: Some(database), .. } = &self.judged else { return None };
+        let outage = database.outage()?;
+        Some(DatabaseOutage { seconds: outage.lasted.as_secs(), reason: outage.reason })
     }
 
     fn of_cluster(&self, status: &StatusView, stores: &[StoreView], space: SpaceSnapshot) -> ClusterSnapshot {

@@ -19,6 +19,8 @@ mod cluster_role;
 mod cluster_views;
 mod context;
 mod copy;
+mod database_settings;
+mod db;
 mod drop_caches;
 mod end;
 mod explain;
@@ -28,6 +30,7 @@ mod first_administrator;
 mod free_addresses;
 mod generate;
 mod health;
+mod health_watch;
 mod identities;
 mod init;
 pub mod logging;
@@ -91,6 +94,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Quota(args) => quotas::run_quota(&args),
         cli::Command::Admin(args) => admin::run(&args),
         cli::Command::Context(args) => context::run(&args),
+        cli::Command::Db(args) => db::run(&args),
         cli::Command::Reload(args) => ask_reload::run(&args),
         cli::Command::DropCaches(args) => drop_caches::run(&args),
         cli::Command::Init(args) => init::run(&args),

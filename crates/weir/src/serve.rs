@@ -22,7 +22,9 @@ use crate::people::People;
 use crate::reload::Reload;
 use crate::signals::Signal;
 use crate::space_watch::SpaceWatch;
-use crate::{audit_log, free_addresses, logging, metrics, serve_disk, serve_manager, signals, supervisor};
+use crate::{
+    audit_log, database_settings, free_addresses, logging, metrics, serve_disk, serve_manager, signals, supervisor,
+};
 
 /// A clean stop is promised within 10 s; the rest of it is for closing the indexes and the journal.
 pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -37,6 +39,7 @@ const WATCH: Duration = Duration::from_secs(1);
 pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let config = args.over(Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?);
     let logging = logging::start_as(&config.log, config.log_json)?;
+    database_settings::refuse_elsewhere(args, &config)?;
     match config.role {
         Some(ClusterRole::Manager) => return serve_manager::run(args, &config, logging),
         Some(ClusterRole::Disk) => return serve_disk::run(args, &config, logging),
@@ -187,6 +190,7 @@ fn sources(foundation: &Foundation, server: &xrootd::Server, node_services: &Nod
         server: server.watch(),
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
+        database: None,
         store: Some(Arc::clone(&foundation.objects.store)),
         cluster: None,
         scrub: ScrubSource::Node(Arc::clone(node_services.scrub())),

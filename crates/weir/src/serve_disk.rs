@@ -250,6 +250,7 @@ fn sources(
         server: started.server.watch(),
         logs: stores.iter().map(log).collect(),
         embedded: None,
+        database: None,
         store: stores.first().map(|store| Arc::clone(&store.foundation.objects.store)),
         cluster: Some(ClusterSource::Disk(disk_server)),
         scrub: ScrubSource::Stores(scrubs),

@@ -8,12 +8,13 @@ use control::validity::{Limited, ValidityError};
 use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose};
+use foundation::{DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose};
 use kv::JournaledIndex;
 use link::admin::{AdminService, read_records, write_records};
 use link::{
     Authority, Credentials, Identity, JoinService, Listener, LocalNode, OtherServices, Roles, Settings, VALIDITY,
 };
+use maintenance::backup::BACKUP_OF_DATABASE;
 use manager::Manager;
 use manager::administrators::{Administrators, Invite, RevokeAdminError};
 use manager::registration::ManagerRegistration;
@@ -35,6 +36,7 @@ use crate::cluster_node::{
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
+use crate::health_watch::HealthWatch;
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::open_connections::OpenConnections;
@@ -43,7 +45,8 @@ use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
 use crate::{
-    Failure, admin_api, cluster_role, explain, first_administrator, identities, maintain, metrics, signals, supervisor,
+    Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain, metrics,
+    signals, supervisor,
 };
 
 /// The folder in the data directory that makes the node this cluster's manager.
@@ -82,6 +85,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let nodes = NodesAddress::of(config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let database = database_settings::of(config)?;
     if args.check {
         return Ok(Exit::Done);
     }
@@ -97,8 +101,14 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
-    let foundation = ManagerFoundation::open_names(&data, &config.foundation(), Purpose::Serve, rand::random(), now())
-        .map_err(|error| cannot_open(&data, error))?;
+    let foundation = match open(&data, config, database.as_ref()) {
+        Ok(foundation) => foundation,
+        Err(error) => {
+            let failure = cannot_open(&data, error);
+            data.abandon();
+            return Err(failure);
+        }
+    };
     say_all(foundation.startup_report(config.grace.as_secs()));
     let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
     let listener = nodes.listen()?;
@@ -129,8 +139,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         authority: Arc::clone(&authority),
         space: own_space(&foundation, config),
         made: foundation.made,
+        database: foundation.names.engine.database().cloned(),
     };
-    let indexes = vec![Arc::clone(&foundation.names.index)];
+    let indexes: Vec<_> = foundation.names.engine.index().cloned().into_iter().collect();
     let audit = started.server.service().config().audit.clone();
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
     let renewal = renew(identity, &data, credentials, &authority, &links)?;
@@ -153,7 +164,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         manager: Arc::clone(&manager),
         service: Arc::clone(started.server.service()),
         health: Arc::clone(&health),
-        namespace: Arc::clone(&foundation.names.index),
+        backup_from: match &foundation.names.engine {
+            NamesEngine::Directory { index, .. } => Ok(Arc::clone(index)),
+            NamesEngine::Database(database) => Err(database.address()),
+        },
         people: Arc::clone(&people),
     });
     let (owners, users, log) = (Arc::clone(&admin_api), Arc::clone(&people), audit.clone());
@@ -190,7 +204,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     say_ready(&started)?;
     let url = started.url_for_clients(config);
     supervisor::ready(&url);
-    let mut state = supervisor::StateLine::new(url);
+    let mut looks = HealthWatch::start(&health, supervisor::StateLine::new(url), database.is_some())
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot watch the health of the node"))?;
 
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
@@ -205,9 +220,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     };
     let watch = || {
         space.look();
-        health.look();
-        state.look(|| health.recent());
-        let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
+        looks.look();
+        let broken = || End::of_names(&foundation.names.engine).or_else(|| started.broken());
         End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation)).or_else(broken)
     };
     let end = wait(&stop, reload, || None, watch);
@@ -217,7 +231,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     for control in for_users.iter_mut().chain([&mut control]) {
         control.stop(Duration::from_millis(500));
     }
-    drop((control, for_users, health));
+    drop((control, for_users, looks, health));
     drop(renewal);
     links.stop("the manager stops", LINKS_STOP);
     open.end_all(ADMINISTRATORS_STOP);
@@ -225,7 +239,27 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     end.finish(|| foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
 }
 
+/// Opens the names: in the database, if one is given.
+fn open(
+    data: &DataDir,
+    config: &Config,
+    database: Option<&DatabaseSettings>,
+) -> Result<ManagerFoundation, foundation::OpenError> {
+    let (settings, random) = (config.foundation(), rand::random());
+    match database {
+        None => ManagerFoundation::open_names(data, &settings, Purpose::Serve, random, now()),
+        Some(database) => {
+            tracing::info!("the namespace is in the database {}", database.address);
+            ManagerFoundation::open_names_in(database, data, &settings, random, now())
+        }
+    }
+}
+
 fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
+    if error.is_about_database() {
+        let refused = foundation::refused(data, error);
+        return Failure::new(refused.exit(), refused);
+    }
     Failure::new(error.exit(), error).while_doing(format!("cannot open {}", data.path.display()))
 }
 
@@ -325,11 +359,13 @@ fn sources(
     manager: &Arc<Manager>,
     health: Arc<NodeHealth>,
 ) -> Sources {
-    let indexes = vec![("namespace", Arc::clone(&foundation.names.index))];
+    let engine = &foundation.names.engine;
+    let indexes = engine.index().map(|index| ("namespace", Arc::clone(index))).into_iter().collect();
     Sources {
         server: started.server.watch(),
         logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
-        embedded: Some(Arc::clone(&foundation.names.embedded)),
+        embedded: engine.embedded().cloned(),
+        database: engine.database().cloned(),
         store: None,
         cluster: Some(ClusterSource::Manager { manager: Arc::clone(manager), space: own_space(foundation, config) }),
         scrub: ScrubSource::None,
@@ -441,8 +477,8 @@ struct AdminApi {
     manager: Arc<Manager>,
     service: Arc<service::Service>,
     health: Arc<NodeHealth>,
-    /// The keys of the namespace.
-    namespace: Arc<JournaledIndex>,
+    /// The index of the namespace, or the address of the database that has the namespace.
+    backup_from: Result<Arc<JournaledIndex>, String>,
     people: Arc<People>,
 }
 
@@ -571,7 +607,12 @@ impl AdminApi {
             ControlRequest::ForgetRecent => {
                 Reply::Refused("this is a cluster's manager, which has no data: run the command on a disk server, with its --data".into())
             }
-            ControlRequest::Backup { since } => maintain::back_up(&self.namespace, *since),
+            ControlRequest::Backup { since } => match &self.backup_from {
+                Ok(index) => maintain::back_up(index, *since),
+                Err(address) => Reply::Refused(format!(
+                    "the namespace of this manager is in the database {address}; {BACKUP_OF_DATABASE} (docs/how-to/database.md)"
+                )),
+            },
             ControlRequest::Tokens => self.listed(),
             ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
                 Ok(()) => {

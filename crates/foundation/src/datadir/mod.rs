@@ -29,7 +29,7 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 15] = [
     "journal",
     "namespace",
     "store",
@@ -43,6 +43,8 @@ const PARTS: [&str; 13] = [
     "RESTORING.new",
     "JOURNAL",
     "JOURNAL.new",
+    "DATABASE",
+    "DATABASE.new",
 ];
 
 /// Why a data directory was refused.

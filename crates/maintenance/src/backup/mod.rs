@@ -21,7 +21,8 @@ use std::time::SystemTime;
 
 use console::Exit;
 use foundation::{
-    DataDir, DataDirError, DirRole, Foundation, IfNew, ManagerFoundation, Purpose, Settings, datadir, refused,
+    DataDir, DataDirError, DatabaseMark, DirRole, Foundation, IfNew, ManagerFoundation, Purpose, Settings, datadir,
+    refused,
 };
 use journal::Seq;
 use kv::{BackupHead, JournaledIndex};
@@ -35,6 +36,10 @@ use crate::{now, open_data_dir};
 
 /// The file in a data directory whose time is that of the last backup. Who makes backups by other means touches it.
 pub const LAST_BACKUP: &str = "last-backup";
+
+/// How to back up a namespace that is in a database.
+pub const BACKUP_OF_DATABASE: &str =
+    "back it up with pg_basebackup or pg_dump, and copy the folder `cluster` of the directory";
 
 /// The source and the target of a backup.
 #[derive(Clone, Debug)]
@@ -67,6 +72,9 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
     let format = datadir::format_of(&args.data).and_then(|format| format.ok_or_else(missing))?;
     if matches!(format.role, DirRole::Disk | DirRole::Store) {
         return Err(Error::NoNames { data: args.data.clone(), is: format.role });
+    }
+    if let Some(DatabaseMark { address, .. }) = DatabaseMark::in_directory(&args.data) {
+        return Err(Error::InDatabase { data: args.data.clone(), address, advice: BACKUP_OF_DATABASE });
     }
     let mut target = Target::open(&args.target, Some(&format))?;
     if format.role == DirRole::Manager {
@@ -115,7 +123,9 @@ fn stopped_node(
         let data = DataDir::open_as(&args.data, DirRole::Manager, None, IfNew::Refuse, now())?;
         let foundation = ManagerFoundation::open_names(&data, settings, Purpose::Check, 0, now())
             .map_err(|error| refused(&data, error))?;
-        let made = from_index(&foundation.names.index, target, since);
+        // A directory whose names are in a database was refused above.
+        let index = foundation.names.engine.index().ok_or(Error::NoDirectory)?;
+        let made = from_index(index, target, since);
         foundation.close().map_err(Error::Close)?;
         return made;
     }

@@ -20,7 +20,7 @@ use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
 use foundation::marks::{JournalReset, RESTORING};
-use foundation::{DataDir, DirRole, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
+use foundation::{DataDir, DatabaseMark, DirRole, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
 use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
 use types::units::show_size;
@@ -77,6 +77,10 @@ pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
     // Verifies the whole chain before anything is touched.
     chain.iter().try_for_each(|manifest| target.verify(manifest))?;
     let whose = target.whose();
+    if let Some(DatabaseMark { address, .. }) = DatabaseMark::in_directory(path) {
+        let advice = "restore that by PostgreSQL's own tools, or give a new directory";
+        return Err(Error::InDatabase { data: path.clone(), address, advice });
+    }
     let mut data = DataDir::for_restore(path, whose.format())?;
     restore(args, settings, &target, &chain, until, &mut data)
 }

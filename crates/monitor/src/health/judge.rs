@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use types::units::show_size;
 
 use super::{
-    AuthorityChange, Backup, ClusterSnapshot, Count, DiskSnapshot, DiskState, Finding, Health, Reason, Snapshot,
-    SpaceEnd, SpaceSnapshot, Verdict,
+    AuthorityChange, Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Finding, Health, Reason,
+    Snapshot, SpaceEnd, SpaceSnapshot, Verdict,
 };
 
 const DAY: u64 = 86_400;
@@ -209,6 +209,10 @@ fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     }
     if snapshot.has_lease == Some(false) {
         out.alarm(Reason::NoLease, "no lease from the manager: this disk server answers nobody");
+    }
+    if let Some(DatabaseOutage { seconds, reason }) = &snapshot.database_outage {
+        let lasted = if *seconds < 120 { format!("{seconds} s") } else { in_days(*seconds) };
+        out.alarm(Reason::Database, format!("{reason}; opens and changes have waited for {lasted}"));
     }
     if let Some(why) = &snapshot.scrub_trouble {
         out.warn(Reason::ScrubFails, format!("the scrub cannot continue: {why}"));
@@ -593,6 +597,13 @@ mod tests {
             found(single(), |snapshot| snapshot.loses_audit_lines = true),
             [(Reason::AuditLost, Verdict::Warning)]
         );
+        let reason = "cannot reach the database postgres://w@db:5432/weir: refused".to_owned();
+        let outage = |seconds| {
+            judge(&Snapshot { database_outage: Some(DatabaseOutage { seconds, reason: reason.clone() }), ..single() })
+        };
+        assert_eq!(outage(5).verdict, Verdict::Critical);
+        assert!(outage(5).reasons[0].text.ends_with("refused; opens and changes have waited for 5 s"));
+        assert!(outage(600).reasons[0].text.ends_with("for 10 minutes"));
         assert_eq!(in_cluster(|cluster| cluster.failed_repairs = 2), [(Reason::RepairsFail, Verdict::Warning)]);
         assert_eq!(
             in_cluster(|cluster| cluster.is_older_than_stores = true),

@@ -58,6 +58,8 @@ pub enum Reason {
     DamagedObjects,
     /// A disk server without a lease answers nobody.
     NoLease,
+    /// The database under the namespace is away.
+    Database,
     /// A disk takes no new data, or no store does.
     SpaceFull,
     /// Little space is left.
@@ -96,10 +98,11 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, the most serious first.
-    pub const ALL: [Reason; 20] = [
+    pub const ALL: [Reason; 21] = [
         Self::UnreadableFiles,
         Self::DamagedObjects,
         Self::NoLease,
+        Self::Database,
         Self::SpaceFull,
         Self::SpaceLow,
         Self::SpaceEnds,
@@ -126,6 +129,7 @@ impl Reason {
             Self::UnreadableFiles => "unreadable-files",
             Self::DamagedObjects => "damaged-objects",
             Self::NoLease => "no-lease",
+            Self::Database => "database",
             Self::SpaceFull => "space-full",
             Self::SpaceLow => "space-low",
             Self::SpaceEnds => "space-ends",
@@ -321,6 +325,15 @@ pub struct AuthorityChange {
     pub waiting_for: Vec<String>,
 }
 
+/// The database under a namespace is away.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DatabaseOutage {
+    /// For how long, in seconds.
+    pub seconds: u64,
+    /// Why it cannot be used.
+    pub reason: String,
+}
+
 /// Everything that is judged, as of one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
@@ -348,6 +361,8 @@ pub struct Snapshot {
     pub has_index_trouble: bool,
     /// Lines of the audit log were lost within the last hour.
     pub loses_audit_lines: bool,
+    /// On a manager: the database under the namespace is away.
+    pub database_outage: Option<DatabaseOutage>,
 }
 
 #[cfg(test)]

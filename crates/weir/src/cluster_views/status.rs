@@ -70,7 +70,10 @@ fn in_words(answer: &StatusAnswer) -> Vec<String> {
     let of_verdict = lines.len();
     lines.push(String::new());
     match answer {
-        StatusAnswer::Manager { status, .. } => lines.extend(of_cluster(status)),
+        StatusAnswer::Manager { status: Some(status), .. } => lines.extend(of_cluster(status)),
+        StatusAnswer::Manager { status: None, .. } => {
+            lines.push("a manager, which cannot read its names now: its nodes and stores are not known".into());
+        }
         StatusAnswer::Single { node, .. } => {
             lines.push("a single node".into());
             lines.extend(of_node(node));
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn a_status_fits_80_columns_whatever_the_names_are() {
         let nodes = vec![node(1, "ds1.a-long-domain.example.org:1094"), node(2, "[2001:db8:1234:5678::1]:1094")];
-        let answer = StatusAnswer::Manager { health: health(), status: Box::new(status(nodes)) };
+        let answer = StatusAnswer::Manager { health: health(), status: Some(Box::new(status(nodes))) };
         let lines = in_words(&answer);
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
         assert_eq!(lines[0], "warning");
@@ -282,7 +285,8 @@ mod tests {
         let disks = vec![DiskView { name: "store 1".into(), capacity: 5, available: 3 }];
         let node_status = NodeStatus { disks, sessions: 1, open_files: 2, writers: 0 };
         for answer in [
-            StatusAnswer::Manager { health: health(), status: Box::new(status(vec![node(1, "h:1")])) },
+            StatusAnswer::Manager { health: health(), status: Some(Box::new(status(vec![node(1, "h:1")]))) },
+            StatusAnswer::Manager { health: health(), status: None },
             StatusAnswer::Single { health: health(), node: node_status.clone() },
             StatusAnswer::Disk { health: health(), node: node_status, manager: Some("h:1".into()) },
         ] {

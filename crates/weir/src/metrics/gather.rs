@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use authentication::MappingServiceStatus;
+use database::Postgres;
 use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, JournaledIndex};
 use monitor::Process;
@@ -31,6 +32,8 @@ pub struct Sources {
     pub logs: Vec<JournalSource>,
     /// The committer, on a node with a namespace.
     pub embedded: Option<Arc<Embedded>>,
+    /// The database, on a manager whose namespace is in one.
+    pub database: Option<Arc<Postgres>>,
     /// One of the node's stores. All share the memory for recently written pages.
     pub store: Option<Arc<Store>>,
     /// Further metrics of a cluster's node.
@@ -45,6 +48,7 @@ impl Sources {
     /// Whether all threads of the node work; otherwise which does not. The node then stops within a second.
     pub(super) fn is_working(&self) -> Result<(), String> {
         let broken = self.embedded.as_ref().and_then(|embedded| embedded.broken());
+        let broken = broken.or_else(|| self.database.as_ref().and_then(|database| database.broken()));
         let stopped = || self.logs.iter().find_map(|log| log.journal.poisoned());
         broken.or_else(stopped).map_or(Ok(()), Err)
     }
@@ -91,7 +95,13 @@ pub fn page(sources: &Sources) -> String {
     if let Some(embedded) = &sources.embedded {
         of_committer(&mut out, embedded);
     }
-    if sources.embedded.is_some() {
+    if let Some(database) = &sources.database {
+        super::database::tell(&mut out, database);
+    }
+    // Whoever reads the names of a database that is away would wait.
+    let has_names =
+        sources.database.as_ref().map_or(sources.embedded.is_some(), |database| database.outage().is_none());
+    if has_names {
         of_trees(&mut out, &sources.server.trees(TREES_MAX));
         let (owners, and_more) = sources.server.limited_owners(OWNERS_LOOKED_AT, OWNERS_MAX);
         of_limited_owners(&mut out, &owners, and_more);

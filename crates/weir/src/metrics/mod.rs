@@ -2,6 +2,7 @@
 //! it. It answers from before the node reads its journals until the node has stopped.
 
 mod cluster;
+mod database;
 mod gather;
 mod scrub;
 

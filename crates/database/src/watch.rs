@@ -1,0 +1,87 @@
+//! Notices that the database is away, also while nobody asks it for anything.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::session::{Connection, Connector, Limits};
+use crate::{DatabaseAddress, DatabaseError, schema};
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Short, so that a database that hangs is noticed soon.
+const LIMITS: Limits = Limits { statement: Duration::from_secs(3), lock: Duration::from_secs(3) };
+
+/// The database is away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outage {
+    /// For how long.
+    pub lasted: Duration,
+    /// What the last attempt to reach it said.
+    pub reason: String,
+}
+
+/// Looks at the database every second, on a connection of its own.
+pub(crate) struct Watch {
+    away: Arc<Mutex<Option<(Instant, String)>>>,
+    /// Ends the thread when it is dropped. Nobody waits for the thread: it may just wait for an answer.
+    stop: Mutex<Option<Sender<()>>>,
+}
+
+impl Watch {
+    /// Starts the thread.
+    pub(crate) fn start(address: DatabaseAddress) -> io::Result<Self> {
+        let away = Arc::<Mutex<Option<(Instant, String)>>>::default();
+        let (stop, stopped) = channel();
+        let seen = Arc::clone(&away);
+        std::thread::Builder::new().name("database-watch".into()).spawn(move || look(address, &seen, &stopped))?;
+        Ok(Self { away, stop: Mutex::new(Some(stop)) })
+    }
+
+    /// Whether the database is away.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        self.away.lock().as_ref().map(|(since, reason)| Outage { lasted: since.elapsed(), reason: reason.clone() })
+    }
+
+    pub(crate) fn stop(&self) {
+        drop(self.stop.lock().take());
+    }
+}
+
+fn look(address: DatabaseAddress, away: &Mutex<Option<(Instant, String)>>, stopped: &Receiver<()>) {
+    let shown = address.to_string();
+    let connector = Arc::new(Connector::new(address, LIMITS));
+    let mut connection = None;
+    loop {
+        match answers(&connector, &mut connection, &shown) {
+            Ok(()) => {
+                if let Some((since, _)) = away.lock().take() {
+                    tracing::info!("the database {shown} is back after {} s", since.elapsed().as_secs());
+                }
+            }
+            Err(error) => {
+                connection = None;
+                let mut away = away.lock();
+                let since = away.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                if away.is_none() {
+                    tracing::warn!("{error}; opens and changes wait until it is back");
+                }
+                *away = Some((since, error.to_string()));
+            }
+        }
+        if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+fn answers(connector: &Arc<Connector>, connection: &mut Option<Connection>, shown: &str) -> Result<(), DatabaseError> {
+    let connection = match connection {
+        Some(connection) => connection,
+        none => none.insert(connector.connect_bare()?),
+    };
+    schema::accepts_changes(connection, shown)
+}

@@ -1,0 +1,175 @@
+//! The namespace of a cluster's manager: in the data directory, or in a database.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use database::{DatabaseAddress, Postgres, PostgresConfig, Schema};
+use disk::Disk;
+use kv::{BatchDone, Embedded, JournaledIndex, Recovery};
+use namespace::Namespace;
+use types::{ClusterId, Timestamp};
+
+use crate::database_mark::DatabaseMark;
+use crate::error::OpenError;
+use crate::layout::NAMESPACE_DIR;
+use crate::open::Part;
+use crate::settings::Settings;
+use crate::storage_base::{holds_directory, namespace_on};
+
+/// The committer's name in the database. One manager at a time works there.
+const COMMITTER: &str = "manager";
+
+/// A database for a namespace, and how to use it.
+#[derive(Clone, Debug)]
+pub struct DatabaseSettings {
+    /// Where it is.
+    pub address: DatabaseAddress,
+    /// Connections for readers at most.
+    pub connections: usize,
+    /// How long changes and readers wait for a database that is away, before they fail.
+    pub patience: Duration,
+}
+
+/// The namespace of a manager, and what holds its keys.
+pub struct ManagerNames {
+    /// The tree.
+    pub namespace: Arc<Namespace>,
+    /// What holds its keys.
+    pub engine: NamesEngine,
+}
+
+/// What holds the keys of a manager's namespace.
+pub enum NamesEngine {
+    /// The data directory.
+    Directory {
+        /// The keys.
+        index: Arc<JournaledIndex>,
+        /// The committer.
+        embedded: Arc<Embedded>,
+        /// What opening found in the index.
+        recovery: Recovery,
+    },
+    /// A database.
+    Database(Arc<Postgres>),
+}
+
+impl NamesEngine {
+    /// The index in the data directory; `None` if the keys are in a database.
+    #[must_use]
+    pub fn index(&self) -> Option<&Arc<JournaledIndex>> {
+        match self {
+            Self::Directory { index, .. } => Some(index),
+            Self::Database(_) => None,
+        }
+    }
+
+    /// The committer of the data directory; `None` if the keys are in a database.
+    #[must_use]
+    pub fn embedded(&self) -> Option<&Arc<Embedded>> {
+        match self {
+            Self::Directory { embedded, .. } => Some(embedded),
+            Self::Database(_) => None,
+        }
+    }
+
+    /// The database, if the keys are in one.
+    #[must_use]
+    pub fn database(&self) -> Option<&Arc<Postgres>> {
+        match self {
+            Self::Directory { .. } => None,
+            Self::Database(postgres) => Some(postgres),
+        }
+    }
+
+    /// Makes `hook` run after the completions of each batch.
+    pub fn on_batch_done(&self, hook: BatchDone) {
+        match self {
+            Self::Directory { embedded, .. } => embedded.on_batch_done(hook),
+            Self::Database(postgres) => postgres.on_batch_done(hook),
+        }
+    }
+
+    /// Why no change is committed any more, if that is so.
+    #[must_use]
+    pub fn broken(&self) -> Option<String> {
+        match self {
+            Self::Directory { embedded, .. } => embedded.broken(),
+            Self::Database(postgres) => postgres.broken(),
+        }
+    }
+}
+
+impl Part for ManagerNames {
+    fn stop(&self) {
+        match &self.engine {
+            NamesEngine::Directory { embedded, .. } => embedded.stop(),
+            NamesEngine::Database(postgres) => postgres.stop(),
+        }
+    }
+
+    fn close(&self) -> Result<(), OpenError> {
+        let Some(index) = self.engine.index() else { return Ok(()) };
+        index.close().map_err(|source| OpenError::Index { which: "namespace", source })
+    }
+
+    fn recovery(&self) -> Option<(&'static str, &Recovery)> {
+        match &self.engine {
+            NamesEngine::Directory { recovery, .. } => Some(("namespace", recovery)),
+            NamesEngine::Database(_) => None,
+        }
+    }
+}
+
+/// Refuses a directory whose namespace is in a database.
+pub(crate) fn in_directory_only(disk: &dyn Disk) -> Result<(), OpenError> {
+    match DatabaseMark::read(disk)? {
+        Some(DatabaseMark { address, .. }) => Err(OpenError::InDatabase { address }),
+        None => Ok(()),
+    }
+}
+
+/// Connects to the database of the manager's directory on `disk`, which belongs to `cluster`. Nothing in either is changed if they do not belong together.
+pub(crate) fn connect(
+    disk: &dyn Disk,
+    cluster: ClusterId,
+    settings: &DatabaseSettings,
+) -> Result<Arc<Postgres>, OpenError> {
+    let address = settings.address.to_string();
+    let mark = DatabaseMark::read(disk)?;
+    if mark.is_none() && holds_directory(disk, NAMESPACE_DIR)? {
+        return Err(OpenError::NotInDatabase { address });
+    }
+    // Before anything is written there: taking the committer's place stops the manager that has it.
+    let found = Schema::connect(&settings.address)?.check()?;
+    match (found, &mark) {
+        (Some(found), _) if found != cluster => {
+            return Err(OpenError::OtherDatabase { address, found, ours: cluster });
+        }
+        (None, Some(mark)) => return Err(OpenError::EmptyDatabase { address, before: mark.address.clone() }),
+        _ => {}
+    }
+    let config =
+        PostgresConfig { connections: settings.connections, patience: settings.patience, ..PostgresConfig::default() };
+    let postgres = Postgres::open(&settings.address, COMMITTER, config)?;
+    let found = postgres.claim(cluster)?;
+    if found != cluster {
+        return Err(OpenError::OtherDatabase { address, found, ours: cluster });
+    }
+    let mark_now = DatabaseMark { cluster, address };
+    if mark.as_ref() != Some(&mark_now) {
+        // Before anything is acknowledged that is in the database alone.
+        mark_now.write(disk)?;
+    }
+    Ok(Arc::new(postgres))
+}
+
+/// Opens the namespace in the database.
+pub(crate) fn open(
+    postgres: Arc<Postgres>,
+    settings: &Settings,
+    objects_passed_over: u64,
+    now: Timestamp,
+) -> Result<ManagerNames, OpenError> {
+    let namespace = namespace_on(Arc::clone(&postgres) as Arc<dyn kv::Kv>, settings, objects_passed_over, now)?;
+    Ok(ManagerNames { namespace, engine: NamesEngine::Database(postgres) })
+}
