@@ -12,6 +12,7 @@
 
 pub mod datadir;
 mod error;
+pub mod in_database;
 pub mod layout;
 pub mod marks;
 mod open;
@@ -24,7 +25,10 @@ mod storage_base;
 
 pub use datadir::{DataDir, DataDirError, DirRole, DirWatch, Displaced, FORMAT_VERSION, IfNew};
 pub use error::{OpenError, StoreOpenError};
-pub use open::{Foundation, ManagerFoundation, Names, Objects, Part, Purpose, StoreFoundation};
+pub use in_database::InDatabase;
+pub use open::{
+    Foundation, IndexFoundation, ManagerFoundation, Names, NamesIndex, Objects, Part, Purpose, StoreFoundation,
+};
 pub use remedy::{Refused, refused};
 pub use settings::Settings;
 pub use storage_base::{disk_of, engine, holds_anything};

@@ -11,6 +11,7 @@ use types::{ClusterId, StoreId, Timestamp};
 
 use crate::datadir::{DataDir, DirRole, DirWatch, IfNew, KEPT_PARTS};
 use crate::error::{OpenError, StoreOpenError};
+use crate::in_database::InDatabase;
 use crate::runs::Runs;
 use crate::settings::Settings;
 use crate::startup_report::{StartupReport, of_parts};
@@ -39,6 +40,14 @@ pub struct Names {
     /// The tree.
     pub namespace: Arc<Namespace>,
     /// What opening found in the namespace's index.
+    pub recovery: Recovery,
+}
+
+/// The index of a namespace that is not opened itself: opening one changes it.
+pub struct NamesIndex {
+    /// The namespace's keys.
+    pub index: Arc<JournaledIndex>,
+    /// What opening found in the index.
     pub recovery: Recovery,
 }
 
@@ -94,6 +103,16 @@ impl Part for Names {
     }
 }
 
+impl Part for NamesIndex {
+    fn close(&self) -> Result<(), OpenError> {
+        self.index.close().map_err(|source| OpenError::Index { which: "namespace", source })
+    }
+
+    fn recovery(&self) -> Option<(&'static str, &Recovery)> {
+        Some(("namespace", &self.recovery))
+    }
+}
+
 impl Part for Objects {
     fn close(&self) -> Result<(), OpenError> {
         self.index.close().map_err(|source| OpenError::Index { which: "store", source })
@@ -138,6 +157,8 @@ pub struct Foundation<N = Names, O = Objects> {
 
 /// The parts of a manager.
 pub type ManagerFoundation = Foundation<Names, ()>;
+/// A manager's directory, for a copy of its namespace.
+pub type IndexFoundation = Foundation<NamesIndex, ()>;
 /// The parts of one store of a disk server. Its directory has its own journal, index and objects.
 pub type StoreFoundation = Foundation<(), Objects>;
 
@@ -210,11 +231,30 @@ impl ManagerFoundation {
         random: u64,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
-        let storage_base = StorageBase::open(disk_of(data), settings, purpose, &[StreamId::NAMESPACE])?;
+        let disk = disk_of(data);
+        if let Some(InDatabase { database, .. }) = InDatabase::read(&*disk)? {
+            return Err(OpenError::InDatabase { database });
+        }
+        let storage_base = StorageBase::open(disk, settings, purpose, &[StreamId::NAMESPACE])?;
         let (index, recovery) = storage_base.namespace_index(data, settings)?;
         let (embedded, namespace) = open_namespace(&index, settings, namespace::count_to_pass_over(random), now)?;
         storage_base.keep_journal();
         Ok(Foundation::of(storage_base, data, Names { index, embedded, namespace, recovery }, ()))
+    }
+}
+
+impl IndexFoundation {
+    /// Opens the index of the names in `data`, and recovers it after an unclean stop. Does not open the namespace, so that all entries stay as they are.
+    /// Opens an index that is being copied out of a database, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Foundation::open`].
+    pub fn open_index(data: &DataDir, settings: &Settings) -> Result<Self, OpenError> {
+        let storage_base = StorageBase::open(disk_of(data), settings, Purpose::Check, &[StreamId::NAMESPACE])?;
+        let (index, recovery) = storage_base.namespace_index(data, settings)?;
+        storage_base.keep_journal();
+        Ok(Foundation::of(storage_base, data, NamesIndex { index, recovery }, ()))
     }
 }
 

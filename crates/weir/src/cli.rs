@@ -5,6 +5,7 @@ mod audit;
 mod bench;
 mod client;
 mod cluster_views;
+mod db_copy;
 mod explain;
 mod filter;
 mod identity;
@@ -30,6 +31,7 @@ pub use audit::*;
 pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
+pub use db_copy::*;
 pub use explain::*;
 pub use identity::*;
 pub use init::*;
@@ -183,6 +185,8 @@ pub enum Command {
     /// until you accept its state. This command lists files that no store has any more, files that were changed since
     /// the backup, and replicas that have no name, with the paths under which they were made.
     Restored(RestoredArgs),
+    /// Move the namespace of a cluster between its manager and a database.
+    Db(DbArgs),
     /// Write the files of a stopped node out as plain files, each compared with its checksums.
     ///
     /// With the namespace: its tree, with modes, times, symbolic and hard links. Without it: every object in the

@@ -19,6 +19,7 @@ mod cluster_role;
 mod cluster_views;
 mod context;
 mod copy;
+mod db_copy;
 mod drop_caches;
 mod end;
 mod explain;
@@ -102,6 +103,7 @@ fn carry_out(parsed: cli::Cli) -> Exit {
         cli::Command::Generate(args) => generate::run(&args.folder),
         cli::Command::Files(command) => files::run(&command),
         cli::Command::Scrub(args) => scrub::run(&args),
+        cli::Command::Db(args) => db_copy::run(&args.command),
         cli::Command::Export(args) => maintain::export(&args),
         cli::Command::Backup(args) => maintain::backup(&args),
         cli::Command::Restore(args) => maintain::restore(&args),

@@ -29,7 +29,7 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 15] = [
     "journal",
     "namespace",
     "store",
@@ -43,6 +43,8 @@ const PARTS: [&str; 13] = [
     "RESTORING.new",
     "JOURNAL",
     "JOURNAL.new",
+    "IN-DATABASE",
+    "IN-DATABASE.new",
 ];
 
 /// Why a data directory was refused.
@@ -310,7 +312,9 @@ fn holds_parts_alone(path: &Path, role: DirRole) -> Result<bool, DataDirError> {
     let mut contents = false;
     for name in fs::read_dir(path).map_err(io)? {
         let name = name.map_err(io)?.file_name().to_string_lossy().into_owned();
-        let aside = ["journal-lost-", "namespace-lost-", "namespace."].iter().any(|prefix| name.starts_with(prefix));
+        let aside = ["journal-lost-", "namespace-lost-", "namespace-moved-", "namespace."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
         if !aside && !NAMES_OF_NOTHING.contains(&name.as_str()) && !PARTS.contains(&name.as_str()) {
             return Ok(false);
         }

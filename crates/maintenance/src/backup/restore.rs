@@ -20,7 +20,7 @@ use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
 use foundation::marks::{JournalReset, RESTORING};
-use foundation::{DataDir, DirRole, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
+use foundation::{DataDir, DirRole, Foundation, InDatabase, OpenError, Purpose, Settings, disk_of, marks, refused};
 use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
 use types::units::show_size;
@@ -121,7 +121,7 @@ fn choose(target: &Target, until: Option<RestorePoint>) -> Result<Vec<Manifest>,
 }
 
 /// What the operator of a restored manager must know.
-const LOST_BY_A_MANAGER: [&str; 4] = [
+pub(crate) const LOST_BY_A_MANAGER: [&str; 4] = [
     "nodes, stores, policies, and names of users and groups are as at that time: `weir status` lists the nodes; \
      remove those again that you had removed since, and let nodes that joined since join again",
     "tokens that nobody has used do not count any more",
@@ -187,6 +187,9 @@ fn restore(
     let disk = disk_of(data);
     if marks::is_rebuilding(&*disk).map_err(|error| failed(error.into()))? {
         return Err(failed(OpenError::RebuildInterrupted));
+    }
+    if let Some(InDatabase { database, .. }) = InDatabase::read(&*disk).map_err(failed)? {
+        return Err(failed(OpenError::InDatabase { database }));
     }
     let Some(last) = chain.last() else { return Ok(Exit::Failed) };
     let is_manager = data.format.role == DirRole::Manager;

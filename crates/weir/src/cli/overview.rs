@@ -17,7 +17,20 @@ const CODES_ARE_IN: &str = "Exit codes: `weir help exit-codes`";
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Server",
-        &["serve", "init", "reload", "status", "top", "scrub", "fsck", "backup", "restore", "export", "drop-caches"],
+        &[
+            "serve",
+            "init",
+            "reload",
+            "status",
+            "top",
+            "scrub",
+            "fsck",
+            "backup",
+            "restore",
+            "db",
+            "export",
+            "drop-caches",
+        ],
     ),
     (
         "Cluster",
