@@ -98,7 +98,7 @@ def test_a_cluster_moves_into_a_database_and_back(cluster, database, tmp_path):
     imported = db("import", database, "--data", cluster.data)
     assert imported["entries"] > 50
     # The directory alone is not the namespace any more.
-    refuses_to_start(cluster, "the namespace is in the database")
+    refuses_to_start(cluster, "is in the database")
     assert "--database" in db("import", database, "--data", cluster.data, code=DIRECTORY_REFUSED)
     assert weir("fsck", "--data", cluster.data).returncode != 0
 
@@ -116,7 +116,7 @@ def test_a_cluster_moves_into_a_database_and_back(cluster, database, tmp_path):
 
     exported = db("export", database, "--data", cluster.data)
     assert exported["entries"] > imported["entries"]
-    refuses_to_start(cluster, "was moved to", "--database", database)
+    refuses_to_start(cluster, "is in its data directory", "--database", database)
     run_on(cluster)
     all_there(cluster, contents, tmp_path)
     listed = Xrdfs(cluster.url)("ls", "-R", "/").ok().out

@@ -55,23 +55,23 @@ pub enum OpenError {
     /// A new journal was begun in place of a lost one, and not every part follows it yet.
     #[error("a new journal was started in place of a lost one, and that was not finished")]
     JournalResetUnfinished,
-    /// The namespace of the directory is in a database.
-    #[error("the namespace is in the database {database}, and not in this directory")]
-    InDatabase {
-        /// The address of the database, without a password.
-        database: String,
-    },
-    /// The mark of a namespace in a database cannot be decoded.
-    #[error("{file} does not read as it was written: `{text}`", file = crate::in_database::FILE)]
-    InDatabaseMark {
-        /// The text of the mark.
-        text: String,
-    },
     /// The mark of a new journal cannot be decoded.
     #[error("{file} does not read as it was written: `{text}`", file = crate::marks::JOURNAL_RESET)]
     JournalResetMark {
         /// The text of the mark.
         text: String,
+    },
+    /// The mark of a namespace in a database cannot be decoded.
+    #[error("{file} does not read as it was written: `{text}`", file = crate::database_mark::FILE)]
+    DatabaseMark {
+        /// The text of the mark.
+        text: String,
+    },
+    /// The namespace is in a database, and was looked for in the directory.
+    #[error("the namespace of this manager is in the database {address}")]
+    InDatabase {
+        /// The database, as of the last start.
+        address: String,
     },
 }
 
@@ -86,9 +86,8 @@ impl OpenError {
             | Self::RebuildInterrupted
             | Self::RestoreInterrupted
             | Self::JournalResetUnfinished
-            | Self::JournalResetMark { .. }
-            | Self::InDatabaseMark { .. } => return Exit::Damaged,
-            Self::InDatabase { .. } => return Exit::DataDirectory,
+            | Self::JournalResetMark { .. } => return Exit::Damaged,
+            Self::InDatabase { .. } | Self::DatabaseMark { .. } => return Exit::DataDirectory,
             Self::Journal(error) => error.code(),
             Self::Index { source, .. } => source.code(),
             Self::Namespace(error) => error.code(),

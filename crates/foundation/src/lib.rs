@@ -10,9 +10,9 @@
 //!
 //! Other crates define the configuration file, serve clients, and make repairs.
 
+mod database_mark;
 pub mod datadir;
 mod error;
-pub mod in_database;
 pub mod layout;
 pub mod marks;
 mod open;
@@ -23,9 +23,9 @@ mod settings;
 pub mod startup_report;
 mod storage_base;
 
+pub use database_mark::DatabaseMark;
 pub use datadir::{DataDir, DataDirError, DirRole, DirWatch, Displaced, FORMAT_VERSION, IfNew};
 pub use error::{OpenError, StoreOpenError};
-pub use in_database::InDatabase;
 pub use open::{
     Foundation, IndexFoundation, ManagerFoundation, Names, NamesIndex, Objects, Part, Purpose, StoreFoundation,
 };

@@ -9,9 +9,9 @@ use namespace::Namespace;
 use store::{Store, StoreRecovery};
 use types::{ClusterId, StoreId, Timestamp};
 
+use crate::database_mark::DatabaseMark;
 use crate::datadir::{DataDir, DirRole, DirWatch, IfNew, KEPT_PARTS};
 use crate::error::{OpenError, StoreOpenError};
-use crate::in_database::InDatabase;
 use crate::runs::Runs;
 use crate::settings::Settings;
 use crate::startup_report::{StartupReport, of_parts};
@@ -232,8 +232,8 @@ impl ManagerFoundation {
         now: Timestamp,
     ) -> Result<Self, OpenError> {
         let disk = disk_of(data);
-        if let Some(InDatabase { database, .. }) = InDatabase::read(&*disk)? {
-            return Err(OpenError::InDatabase { database });
+        if let Some(DatabaseMark { address, .. }) = DatabaseMark::read(&*disk)? {
+            return Err(OpenError::InDatabase { address });
         }
         let storage_base = StorageBase::open(disk, settings, purpose, &[StreamId::NAMESPACE])?;
         let (index, recovery) = storage_base.namespace_index(data, settings)?;

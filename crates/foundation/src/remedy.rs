@@ -44,11 +44,11 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              if the journal has everything since; without a backup, `weir export --without-namespace` saves the \
              objects (docs/how-to/recover.md)"
         )),
-        OpenError::InDatabase { database } => Some(format!(
-            "Start the manager with `--database {database}`. `weir db export` moves the namespace back into this \
+        OpenError::InDatabase { address } => Some(format!(
+            "Start the manager with `--database {address}`. `weir db export` moves the namespace back into this \
              directory (docs/how-to/move-engine.md)"
         )),
-        OpenError::JournalResetMark { .. } | OpenError::InDatabaseMark { .. } => {
+        OpenError::JournalResetMark { .. } | OpenError::DatabaseMark { .. } => {
             Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
         }
         OpenError::OlderNamespace { .. } => Some(format!(

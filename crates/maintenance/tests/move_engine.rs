@@ -8,7 +8,7 @@ use std::time::Duration;
 use console::Exit;
 use database::{Copying, DatabaseAddress, IfThere, ImportSource, Postgres, PostgresConfig, Schema};
 use foundation::{
-    DataDir, DirRole, IfNew, InDatabase, IndexFoundation, ManagerFoundation, OpenError, Purpose, Settings, disk_of,
+    DataDir, DatabaseMark, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose, Settings, disk_of,
 };
 use kv::{Batch, EntrySource as _, Kv, OwnedEntry};
 use namespace::{self as ns, Actor, Durability, Namespace, NamespaceConfig, Operation};
@@ -148,8 +148,8 @@ impl Manager {
         matches!(opened, Err(OpenError::InDatabase { .. }))
     }
 
-    fn mark(&self) -> Option<InDatabase> {
-        InDatabase::read(&*disk_of(&self.data())).unwrap()
+    fn mark(&self) -> Option<DatabaseMark> {
+        DatabaseMark::read(&*disk_of(&self.data())).unwrap()
     }
 
     /// All entries, without a start, which would change some.
@@ -244,7 +244,7 @@ fn a_namespace_goes_into_a_database_and_comes_back() {
     // Nobody starts on the directory, nor moves it once more.
     assert!(manager.refuses_to_start());
     assert_eq!(manager.mark().unwrap().cluster, CLUSTER);
-    assert!(!manager.mark().unwrap().database.contains("p%40ss"), "a password");
+    assert!(!manager.mark().unwrap().address.contains("p%40ss"), "a password");
     assert_eq!(refused(manager.import(&database, false), "Start the manager with `--database"), Exit::DataDirectory);
     assert_eq!((manager.folders("namespace-moved-"), manager.folders("namespace")), (1, 1));
     on_database(&database, |namespace| {
@@ -330,7 +330,7 @@ fn the_last_steps_of_a_move_can_be_repeated() {
     // The database has noted the export, and the directory still has its mark.
     manager.export(&database).unwrap();
     let before = manager.entries();
-    InDatabase { cluster: CLUSTER, database: database.to_string() }.write(&*disk_of(&manager.data())).unwrap();
+    DatabaseMark { cluster: CLUSTER, address: database.to_string() }.write(&*disk_of(&manager.data())).unwrap();
     std::fs::create_dir_all(manager.path().join("namespace.new/checkpoint")).unwrap();
     assert!(manager.refuses_to_start());
     manager.export(&database).unwrap();

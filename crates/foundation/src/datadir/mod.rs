@@ -43,8 +43,8 @@ const PARTS: [&str; 15] = [
     "RESTORING.new",
     "JOURNAL",
     "JOURNAL.new",
-    "IN-DATABASE",
-    "IN-DATABASE.new",
+    "DATABASE",
+    "DATABASE.new",
 ];
 
 /// Why a data directory was refused.

@@ -20,7 +20,7 @@ use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
 use foundation::marks::{JournalReset, RESTORING};
-use foundation::{DataDir, DirRole, Foundation, InDatabase, OpenError, Purpose, Settings, disk_of, marks, refused};
+use foundation::{DataDir, DatabaseMark, DirRole, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
 use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
 use types::units::show_size;
@@ -188,8 +188,8 @@ fn restore(
     if marks::is_rebuilding(&*disk).map_err(|error| failed(error.into()))? {
         return Err(failed(OpenError::RebuildInterrupted));
     }
-    if let Some(InDatabase { database, .. }) = InDatabase::read(&*disk).map_err(failed)? {
-        return Err(failed(OpenError::InDatabase { database }));
+    if let Some(DatabaseMark { address, .. }) = DatabaseMark::read(&*disk).map_err(failed)? {
+        return Err(failed(OpenError::InDatabase { address }));
     }
     let Some(last) = chain.last() else { return Ok(Exit::Failed) };
     let is_manager = data.format.role == DirRole::Manager;

@@ -5,7 +5,7 @@
 //!    complete.
 //! 3. The entries become a checkpoint in a new folder, which then gets the namespace's name.
 //! 4. The directory is opened as a start would do it, and compared with the database.
-//! 5. The database notes that its namespace was moved, and the directory loses the mark [`InDatabase`].
+//! 5. The database notes that its namespace was moved, and the directory loses the mark [`DatabaseMark`].
 //!
 //! The command can be interrupted anywhere and repeated. Until the last step no manager starts on the directory alone. An interrupted export begins again
 //! with the first entry: a checkpoint counts only as a whole.
@@ -17,9 +17,8 @@ use std::sync::Arc;
 use console::Exit;
 use database::{Copying, DatabaseAddress};
 use disk::{Disk, DiskError};
-use foundation::in_database;
 use foundation::layout::{JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR};
-use foundation::{DataDir, DirRole, IfNew, InDatabase, OpenError, Settings, disk_of};
+use foundation::{DataDir, DatabaseMark, DirRole, IfNew, OpenError, Settings, disk_of};
 use journal::{Journal, JournalConfig, Seq, StreamId};
 use kv::{Batch, Entry, EntrySource, KvError};
 use serde_json::json;
@@ -52,7 +51,7 @@ pub fn run(args: &ExportOptions, settings: &Settings) -> Result<Exit, Error> {
     let data = DataDir::open_as(&args.data, DirRole::Manager, None, IfNew::Refuse, now())?;
     let disk = disk_of(&data);
     let failed = |error: OpenError| refused(&data, error);
-    let mark = InDatabase::read(&*disk).map_err(failed)?;
+    let mark = DatabaseMark::read(&*disk).map_err(failed)?;
     if mark.is_none() && has_namespace(&*disk).map_err(|error| failed(error.into()))? {
         return Err(Error::HasNamespace { data: data.path.clone() });
     }
@@ -60,13 +59,13 @@ pub fn run(args: &ExportOptions, settings: &Settings) -> Result<Exit, Error> {
     let mut copying = Copying::connect(&args.database)?;
     copying.begin_export(&described(&data), cluster_of(&data))?;
     if mark.is_none() {
-        let mark = InDatabase { cluster: cluster_of(&data), database: args.database.to_string() };
+        let mark = DatabaseMark { cluster: cluster_of(&data), address: args.database.to_string() };
         mark.write(&*disk).map_err(|error| failed(error.into()))?;
     }
     let aside = place(&data, &disk, settings, &mut copying, &mut screen)?;
     let entries = verify_directory(&data, settings, &mut copying, &mut screen)?;
     copying.finish_export()?;
-    in_database::InDatabase::clear(&*disk).map_err(|error| failed(error.into()))?;
+    DatabaseMark::remove(&*disk).map_err(|error| failed(error.into()))?;
 
     let result =
         json!({ "entries": entries, "database": args.database.to_string(), "data": data.path.display().to_string() });

@@ -2,7 +2,7 @@
 //!
 //! 1. The database is closed to managers. The entries are copied in chunks, each with the position.
 //! 2. Both are read again and compared. Then the database knows that it has everything.
-//! 3. The directory gets the mark [`InDatabase`], and its namespace another name.
+//! 3. The directory gets the mark [`DatabaseMark`], and its namespace another name.
 //! 4. The database is opened. A backup is older than its cluster: there, [`super::go_on`] does that.
 //!
 //! The command can be interrupted anywhere and repeated. Up to step 3 the directory can be used as before; then the database has an older state, and the
@@ -15,7 +15,7 @@ use console::time_text::show_time;
 use database::{Copying, DatabaseAddress, IfThere, ImportSource, ImportState};
 use disk::Disk;
 use foundation::layout::NAMESPACE_DIR;
-use foundation::{DataDir, DirRole, IfNew, InDatabase, IndexFoundation, OpenError, Settings, disk_of};
+use foundation::{DataDir, DatabaseMark, DirRole, IfNew, IndexFoundation, OpenError, Settings, disk_of};
 use journal::StreamId;
 use kv::{EntrySource, OwnedEntry};
 use serde_json::json;
@@ -93,10 +93,10 @@ fn from_directory(
     let disk = disk_of(&data);
     let failed = |error: OpenError| refused(&data, error);
     let mut copying = Copying::connect(&args.database)?;
-    let entries = if let Some(mark) = InDatabase::read(&*disk).map_err(failed)? {
+    let entries = if let Some(mark) = DatabaseMark::read(&*disk).map_err(failed)? {
         // The import was interrupted after the comparison, or there is nothing to do.
-        if mark.database != args.database.to_string() || !copying.continue_complete_import(cluster_of(&data))? {
-            return Err(failed(OpenError::InDatabase { database: mark.database }));
+        if mark.address != args.database.to_string() || !copying.continue_complete_import(cluster_of(&data))? {
+            return Err(failed(OpenError::InDatabase { address: mark.address }));
         }
         None
     } else {
@@ -151,7 +151,7 @@ fn copy_index(
 
 /// Marks the directory, and gives its namespace another name. Returns that.
 fn hand_over(data: &DataDir, disk: &dyn Disk, database: &DatabaseAddress) -> Result<Option<String>, OpenError> {
-    InDatabase { cluster: cluster_of(data), database: database.to_string() }.write(disk)?;
+    DatabaseMark { cluster: cluster_of(data), address: database.to_string() }.write(disk)?;
     let is_there = has_namespace(disk)?;
     Ok(is_there.then(|| move_aside(disk, NAMESPACE_DIR, MOVED)).transpose()?)
 }

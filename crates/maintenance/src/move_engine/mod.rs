@@ -5,7 +5,7 @@
 //! - [`dump`]: from a database into a folder of backups, which `weir restore` and [`import`] read;
 //! - [`go_on`]: continues a database that has lost transactions above everything that it may have handed out.
 //!
-//! At any time at most one of the two can be used: the database is closed, or the directory has the mark [`InDatabase`], or both during the copy. Only
+//! At any time at most one of the two can be used: the database is closed, or the directory has the mark [`DatabaseMark`], or both during the copy. Only
 //! after both were read and compared entry by entry the new one is opened. The old one stays: the directory's namespace under another name, the
 //! database's closed.
 
@@ -28,7 +28,7 @@ use types::ClusterId;
 use crate::Error;
 
 #[cfg(doc)]
-use foundation::InDatabase;
+use foundation::DatabaseMark;
 
 /// Entries of an index that are read at once.
 const CHUNK: usize = 1000;

@@ -1,0 +1,120 @@
+//! The mark of a manager's directory whose namespace is in a database: a small file beside `FORMAT`. No command takes such a directory for one with an
+//! empty namespace, and the manager does not start on it without its database.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use disk::{Access, Disk, DiskError, OpenOptions};
+use types::{ClusterId, Crc32c};
+
+use crate::error::OpenError;
+
+/// The file.
+pub const FILE: &str = "DATABASE";
+const FIRST: &str = "# the namespace of this manager is in a database\n";
+const TEXT_MAX: usize = 8192;
+
+/// The values in the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatabaseMark {
+    /// The cluster whose namespace it is.
+    pub cluster: ClusterId,
+    /// The address of the database without a password, as of the last start. It only helps people: a database may move.
+    pub address: String,
+}
+
+impl DatabaseMark {
+    /// Reads the mark. `None`: the namespace is not in a database.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk, and [`OpenError::DatabaseMark`] if the mark cannot be decoded.
+    pub fn read(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
+        let Some(len) = disk.len_of(FILE)? else { return Ok(None) };
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(TEXT_MAX)];
+        let got = disk.open(FILE, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
+        bytes.truncate(got);
+        Self::of_bytes(&bytes).map(Some)
+    }
+
+    /// Reads the mark in the directory at `path`, which need not be open. `None`: there is no mark, or it cannot be read.
+    #[must_use]
+    pub fn in_directory(path: &Path) -> Option<Self> {
+        Self::of_bytes(&std::fs::read(path.join(FILE)).ok()?).ok()
+    }
+
+    /// Writes the mark. It is durable when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk.
+    pub fn write(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        disk::replace_file(disk, FILE, self.to_text().as_bytes())
+    }
+
+    /// Removes the mark, if there is one: from now on the namespace is in the directory. That is durable when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk.
+    pub fn remove(disk: &dyn Disk) -> Result<(), DiskError> {
+        if disk.len_of(FILE)?.is_some() {
+            disk.remove(FILE)?;
+            disk.sync_dir("")?;
+        }
+        Ok(())
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Result<Self, OpenError> {
+        let text = String::from_utf8_lossy(bytes);
+        Self::parse(&text).ok_or_else(|| OpenError::DatabaseMark { text: text.escape_debug().to_string() })
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!("{FIRST}cluster {:032x}\naddress {}\n", self.cluster.0, self.address.escape_default());
+        let crc = Crc32c::of(text.as_bytes()).0;
+        let _ = writeln!(text, "crc32c {crc:08x}"); // a string takes everything
+        text
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.strip_prefix(FIRST)?.lines();
+        let cluster = u128::from_str_radix(lines.next()?.strip_prefix("cluster ")?, 16).ok()?;
+        let address = lines.next()?.strip_prefix("address ")?.to_owned();
+        let crc = lines.next()?.strip_prefix("crc32c ")?;
+        let before = text.strip_suffix(&format!("crc32c {crc}\n"))?;
+        let is_whole = u32::from_str_radix(crc, 16) == Ok(Crc32c::of(before.as_bytes()).0) && crc.len() == 8;
+        is_whole.then_some(Self { cluster: ClusterId(cluster), address })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn mark_reads_back_and_damaged_ones_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk = disk::RealDisk::open(temp.path()).unwrap();
+        assert_eq!(DatabaseMark::read(&disk).unwrap(), None);
+        let mark = DatabaseMark { cluster: ClusterId(0xab), address: "postgres://weir@db1:5432/weir".into() };
+        mark.write(&disk).unwrap();
+        assert_eq!(DatabaseMark::read(&disk).unwrap(), Some(mark.clone()));
+        assert_eq!(DatabaseMark::in_directory(temp.path()), Some(mark.clone()));
+        let text = std::fs::read_to_string(temp.path().join(FILE)).unwrap();
+        assert!(
+            text.ends_with("\naddress postgres://weir@db1:5432/weir\ncrc32c ee6c7180\n"),
+            "as in formats.md: {text}"
+        );
+        for end in 0..text.len() {
+            assert_eq!(DatabaseMark::parse(&text[..end]), None, "cut at {end}");
+        }
+        std::fs::write(temp.path().join(FILE), text.replace("db1", "db2")).unwrap();
+        assert!(matches!(DatabaseMark::read(&disk), Err(OpenError::DatabaseMark { .. })));
+        DatabaseMark::remove(&disk).unwrap();
+        DatabaseMark::remove(&disk).unwrap();
+        assert_eq!(DatabaseMark::read(&disk).unwrap(), None);
+    }
+}
