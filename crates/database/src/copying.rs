@@ -1,8 +1,8 @@
 //! [`Copying`]: a namespace on its way into the database or out of it.
 //!
-//! While a copy is under way the database is closed to managers (`weir.schema.closed`), and no manager that still runs can commit. The row in `weir.copy`
-//! says what is copied, and how far an import has come. Each chunk of an import is one statement, which also moves the position. So an import that was
-//! killed goes on where it was. No transaction is open between two chunks.
+//! While a copy is under way the database is closed to managers (`weir.schema.closed`), and no manager that still runs can commit. The row
+//! in `weir.copy` says what is copied, and how far an import has come. Each chunk of an import is one statement, which also moves the
+//! position. So an import that was killed goes on where it was. No transaction is open between two chunks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,8 @@ impl Copying {
     /// Begins an import of `source`, or continues it. The database is closed from now on.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: the database has another namespace, or a part of another copy. [`DatabaseError::Schema`]: it is closed for another reason.
+    /// [`DatabaseError::Copy`]: the database has another namespace, or a part of another copy. [`DatabaseError::Schema`]: it is closed for another
+    /// reason.
     pub fn begin_import(&mut self, source: &ImportSource, if_there: IfThere) -> Result<ImportState, DatabaseError> {
         let state = self.transaction(|copying| copying.try_begin_import(source, if_there))?;
         if matches!(state, ImportState::Copying { after: None, .. }) {
@@ -236,7 +237,8 @@ impl Copying {
         })
     }
 
-    /// Closes the database for a repair of its namespace: `reason` says what must be done if it is interrupted. A manager that still runs on it stops.
+    /// Closes the database for a repair of its namespace: `reason` says what must be done if it is interrupted. A manager that still runs on it
+    /// stops.
     ///
     /// # Errors
     /// [`DatabaseError::Copy`]: it has no namespace, or a part of a copy.
@@ -273,8 +275,8 @@ impl Copying {
     /// Begins an export to `target`, or continues it. The database is closed from now on, and a manager that still runs on it stops.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or a part of a copy. [`DatabaseError::Schema`]: it is closed for another
-    /// reason.
+    /// [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or a part of a copy. [`DatabaseError::Schema`]: it is closed for
+    /// another reason.
     pub fn begin_export(&mut self, target: &str, ours: ClusterId) -> Result<(), DatabaseError> {
         self.transaction(|copying| copying.try_begin_export(target, ours))
     }
@@ -428,9 +430,18 @@ impl Copying {
 
     /// Removes all entries, in steps.
     fn remove_entries(&mut self) -> Result<(), DatabaseError> {
-        let remove = "DELETE FROM weir.entries WHERE key IN (SELECT key FROM weir.entries ORDER BY key LIMIT $1::int8)";
-        while self.connection.run(async |client| client.execute(remove, &[&REMOVED_AT_ONCE]).await)? > 0 {}
-        Ok(())
+        // From the last removed key on: what is before it would have to be passed over each time, until the database has cleaned up.
+        let remove = "WITH gone AS (
+                DELETE FROM weir.entries
+                WHERE key IN (SELECT key FROM weir.entries WHERE key > $1::bytea ORDER BY key LIMIT $2::int8) RETURNING key
+            )
+            SELECT key FROM gone ORDER BY key DESC LIMIT 1";
+        let mut after: Vec<u8> = Vec::new();
+        loop {
+            let rows = self.connection.query(remove, &[&after, &REMOVED_AT_ONCE])?;
+            let Some(last) = rows.first() else { return Ok(()) };
+            after = last.get(0);
+        }
     }
 
     /// Closes the database. A manager that still runs loses its place, so that it cannot commit.

@@ -18,6 +18,7 @@ use types::{
 };
 use weir_maintenance::Error;
 use weir_maintenance::backup::restore::{self, RestoreOptions};
+use weir_maintenance::backup::{self, BackupOptions};
 use weir_maintenance::move_engine::dump::{self, DumpOptions};
 use weir_maintenance::move_engine::export::{self, ExportOptions};
 use weir_maintenance::move_engine::go_on::{self, ContinueOptions};
@@ -410,6 +411,28 @@ fn a_dump_is_restored_into_a_directory_and_imported_into_a_database() {
         assert!(is_there(namespace, b"/tree/plain/file") && !is_there(namespace, b"/tree/plain/lost"));
         assert!(file(namespace, b"/tree/plain/again") > lost);
         assert!(namespace.read(ns::restored).unwrap().unwrap().is_held);
+    });
+}
+
+/// The journal before the move ends before the changes in the database.
+#[test]
+fn a_backup_from_before_the_move_is_not_taken_for_complete() {
+    let (manager, database) = (Manager::new(), database());
+    let temp = tempfile::tempdir().unwrap();
+    let target = temp.path().join("backups");
+    let (data, full) = (manager.path().to_owned(), false);
+    let options = BackupOptions { target: target.clone(), data: data.clone(), full, keep: None, json: true };
+    backup::run(&options, &settings(), &mut |_| Ok(None)).unwrap();
+    manager.import(&database, false).unwrap();
+    let options = RestoreOptions { target, data: Some(data), json: true, ..RestoreOptions::default() };
+    assert_eq!(refused(restore::run(&options, &settings()), "not finished"), Exit::DataDirectory);
+    let lost = on_database(&database, |namespace| file(namespace, b"/tree/plain/lost"));
+    manager.export(&database).unwrap();
+    assert_eq!(restore::run(&options, &settings()).unwrap(), Exit::Done);
+    manager.with_names(|namespace| {
+        is_sound(namespace);
+        assert!(namespace.read(ns::restored).unwrap().unwrap().is_held);
+        assert!(file(namespace, b"/tree/plain/again") > lost);
     });
 }
 

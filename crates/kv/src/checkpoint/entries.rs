@@ -63,3 +63,47 @@ pub fn backup_entries(
     let (readers, last) = readers_of(from, stream)?;
     Ok((last.of_backup(), Merge::new(readers, false)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Chunks, OwnedEntry, read_backup};
+
+    fn all(source: &mut dyn EntrySource) -> Vec<OwnedEntry> {
+        let mut found = Vec::new();
+        while let Some((key, value)) = source.next().unwrap() {
+            found.push((key.to_vec(), value.unwrap().to_vec()));
+        }
+        found
+    }
+
+    #[test]
+    fn entries_become_a_backup_and_a_checkpoint_and_come_back() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(disk::RealDisk::open(temp.path()).unwrap());
+        let entries: Vec<OwnedEntry> =
+            (0..5000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n.to_le_bytes()[0]; n as usize % 99])).collect();
+        let source = || {
+            let mut entries = entries.clone();
+            Chunks::new(move |_| Ok(std::mem::take(&mut entries)))
+        };
+        let stream = StreamId::NAMESPACE;
+        let head = BackupHead { after: None, upto: Seq(7), incarnation: 5 };
+        let mut bytes = Vec::new();
+        write_backup(&mut bytes, stream, head, &mut source()).unwrap();
+        std::fs::write(temp.path().join("one"), &bytes).unwrap();
+        let (found, totals) = read_backup(&*disk, "one").unwrap();
+        assert_eq!((found, totals.entries), (head, 5000));
+        let (found, mut back) = backup_entries((&*disk, &["one".into()]), stream).unwrap();
+        assert_eq!(found, head);
+        assert!(all(&mut back) == entries);
+        assert!(backup_entries((&*disk, &["one".into()]), StreamId::STORE_INDEX).is_err());
+
+        let at = (Seq(7), 5);
+        assert_eq!(place_entries(&mut source(), stream, Arc::clone(&disk), "a/b", at).unwrap(), 5000);
+        let again = place_entries(&mut source(), stream, Arc::clone(&disk), "a/b", at).unwrap_err();
+        assert!(matches!(again, KvError::Damaged(_)), "{again}");
+        let file = format!("a/b/base-{:016x}.ckpt", 7);
+        assert!(std::fs::read(temp.path().join(&file)).unwrap() == bytes, "a backup is a checkpoint file");
+    }
+}

@@ -1,5 +1,5 @@
-//! `weir db dump`: the namespace of a database as a full backup in a folder of backups. `weir restore` puts it into a data directory, and `weir db import`
-//! into a database. Managers can go on meanwhile: the dump shows one moment.
+//! `weir db dump`: the namespace of a database as a full backup in a folder of backups. `weir restore` puts it into a data directory, and `weir db
+//! import` into a database. Managers can go on meanwhile: the dump shows one moment.
 
 use std::io;
 use std::path::PathBuf;

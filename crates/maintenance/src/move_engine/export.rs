@@ -7,8 +7,8 @@
 //! 4. The directory is opened as a start would do it, and compared with the database.
 //! 5. The database notes that its namespace was moved, and the directory loses the mark [`DatabaseMark`].
 //!
-//! The command can be interrupted anywhere and repeated. Until the last step no manager starts on the directory alone. An interrupted export begins again
-//! with the first entry: a checkpoint counts only as a whole.
+//! The command can be interrupted anywhere and repeated. Until the last step no manager starts on the directory alone. An interrupted export begins
+//! again with the first entry: a checkpoint counts only as a whole.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! `weir db continue --after-restore`: continues a database that has lost transactions, or was restored to an earlier time, above everything that it may
-//! have handed out since. The steps are those of a manager's restore ([`crate::backup::manager`]).
+//! `weir db continue --after-restore`: continues a database that has lost transactions, or was restored to an earlier time, above everything that
+//! it may have handed out since. The steps are those of a manager's restore ([`crate::backup::manager`]).
 
 use std::sync::Arc;
 

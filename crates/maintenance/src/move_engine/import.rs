@@ -5,8 +5,8 @@
 //! 3. The directory gets the mark [`DatabaseMark`], and its namespace another name.
 //! 4. The database is opened. A backup is older than its cluster: there, [`super::go_on`] does that.
 //!
-//! The command can be interrupted anywhere and repeated. Up to step 3 the directory can be used as before; then the database has an older state, and the
-//! next import notices that.
+//! The command can be interrupted anywhere and repeated. Up to step 3 the directory can be used as before; then the database has an older state,
+//! and the next import notices that.
 
 use std::path::{Path, PathBuf};
 

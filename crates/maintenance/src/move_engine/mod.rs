@@ -5,9 +5,9 @@
 //! - [`dump`]: from a database into a folder of backups, which `weir restore` and [`import`] read;
 //! - [`go_on`]: continues a database that has lost transactions above everything that it may have handed out.
 //!
-//! At any time at most one of the two can be used: the database is closed, or the directory has the mark [`DatabaseMark`], or both during the copy. Only
-//! after both were read and compared entry by entry the new one is opened. The old one stays: the directory's namespace under another name, the
-//! database's closed.
+//! At any time at most one of the two can be used: the database is closed, or the directory has the mark [`DatabaseMark`], or both during the copy.
+//! Only after both were read and compared entry by entry the new one is opened. The old one stays: the directory's namespace under another name,
+//! the database's closed.
 
 pub mod dump;
 pub mod export;
