@@ -61,7 +61,7 @@ pub(crate) fn run(command: &DbCopyCommand) -> Result<Exit, Failure> {
 
 /// The database that the command names.
 fn address(args: &CopyDatabaseArgs) -> Result<DatabaseAddress, Failure> {
-    args.database.parse().map_err(|error| Failure::new(Exit::Usage, error))
+    args.database.parse::<DatabaseAddress>().map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// Reads the configuration of the node and starts the log.

@@ -189,7 +189,7 @@ fn restore(
         return Err(failed(OpenError::RebuildInterrupted));
     }
     if let Some(DatabaseMark { address, .. }) = DatabaseMark::read(&*disk).map_err(failed)? {
-        return Err(failed(OpenError::InDatabase { address }));
+        return Err(refused(data, OpenError::InDatabase { address }).into());
     }
     let Some(last) = chain.last() else { return Ok(Exit::Failed) };
     let is_manager = data.format.role == DirRole::Manager;
