@@ -13,7 +13,7 @@ use types::ClusterId;
 use crate::committer::Committer;
 use crate::place::Place;
 use crate::pool::Pool;
-use crate::session::{Connector, Limits};
+use crate::session::{Connection, Connector, Limits};
 use crate::snapshot::Snapshot;
 use crate::watch::{Outage, Watch};
 use crate::{DatabaseAddress, DatabaseError, schema};
@@ -104,9 +104,29 @@ impl Postgres {
     /// # Errors
     /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
+        Self::open_if(address, name, config, schema::check)
+    }
+
+    /// Like [`Postgres::open`], also on a database that is closed: for the repair of its namespace.
+    ///
+    /// # Errors
+    /// As [`Postgres::open`].
+    pub fn open_closed(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
+        Self::open_if(address, name, config, |connection, address| {
+            schema::check_version(connection, address)?;
+            Ok(schema::owner(connection, address, "")?.cluster)
+        })
+    }
+
+    fn open_if(
+        address: &DatabaseAddress,
+        name: &str,
+        config: PostgresConfig,
+        check: fn(&mut Connection, &str) -> Result<Option<ClusterId>, DatabaseError>,
+    ) -> Result<Self, DatabaseError> {
         let limits = Limits { statement: config.statement, lock: config.lock };
         let connector = Arc::new(Connector::new(address.clone(), limits));
-        let cluster = schema::check(&mut connector.connect_bare()?, &address.to_string())?;
+        let cluster = check(&mut connector.connect_bare()?, &address.to_string())?;
         let (place, session) = Place::take(&connector, name)?;
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));

@@ -36,6 +36,9 @@ pub enum DatabaseError {
     /// The tables are missing, or of another version.
     #[error("{0}")]
     Schema(String),
+    /// A copy of a namespace cannot begin, or go on.
+    #[error("{0}")]
+    Copy(String),
     /// Another process commits in this one's place.
     #[error("{0}")]
     TakenOver(String),
@@ -63,7 +66,9 @@ impl From<DatabaseError> for KvError {
             }
             DatabaseError::NoSpace(_) => KvError::NoSpace,
             DatabaseError::LostTransactions(reason) => KvError::Lost(reason),
-            DatabaseError::Schema(_) | DatabaseError::TakenOver(_) => KvError::Stopped { reason: error.to_string() },
+            DatabaseError::Schema(_) | DatabaseError::Copy(_) | DatabaseError::TakenOver(_) => {
+                KvError::Stopped { reason: error.to_string() }
+            }
             DatabaseError::Failed(_) => KvError::Io(error.to_string()),
         }
     }

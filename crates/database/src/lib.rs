@@ -3,6 +3,7 @@
 //! - [`DatabaseAddress`]: where the database is, and how to reach it.
 //! - [`Schema`]: makes, checks and changes the tables.
 //! - [`Postgres`]: the engine.
+//! - [`Copying`]: moves a namespace into a database, and out of it.
 //!
 //! # Promises
 //!
@@ -27,6 +28,8 @@
 
 mod address;
 mod committer;
+mod compare;
+mod copying;
 mod engine;
 mod error;
 mod fetched;
@@ -41,6 +44,8 @@ mod tls;
 mod watch;
 
 pub use address::{AddressError, DatabaseAddress};
+pub use compare::{Compared, compare};
+pub use copying::{Copying, IfThere, ImportSource, ImportState};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
 pub use error::DatabaseError;
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};

@@ -1,5 +1,6 @@
 //! The tables, their version, and whose they are.
 
+use tokio_postgres::config::TargetSessionAttrs;
 use types::ClusterId;
 
 use crate::session::{Connection, Connector, Limits};
@@ -25,6 +26,14 @@ CREATE TABLE weir.committers (
     process bytea NOT NULL,
     fence bigint NOT NULL,
     batch bigint NOT NULL
+);
+CREATE TABLE weir.copy (
+    direction text PRIMARY KEY,
+    other text NOT NULL,
+    process bytea NOT NULL,
+    position bytea,
+    entries bigint NOT NULL,
+    is_complete boolean NOT NULL
 );
 "];
 
@@ -70,6 +79,16 @@ impl Schema {
     pub fn connect(address: &DatabaseAddress) -> Result<Self, DatabaseError> {
         let connector = Arc::new(Connector::new(address.clone(), COMMAND));
         Ok(Self { connection: connector.connect_bare()?, address: address.to_string() })
+    }
+
+    /// Connects to the first host that answers, also to a replica.
+    ///
+    /// # Errors
+    /// As [`Schema::connect`].
+    pub fn connect_to_any(address: &DatabaseAddress) -> Result<Self, DatabaseError> {
+        let mut any = address.clone();
+        any.config.target_session_attrs(TargetSessionAttrs::Any);
+        Self::connect(&any)
     }
 
     /// Makes the tables, and lets `user` work on them, if one is given. Nothing happens to tables that are there already, except that `user` gets its
@@ -189,7 +208,7 @@ impl Schema {
         let user = quoted(user);
         self.connection.execute(&format!(
             "GRANT USAGE ON SCHEMA weir TO {user};
-             GRANT SELECT, INSERT, UPDATE, DELETE ON weir.entries, weir.committers TO {user};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON weir.entries, weir.committers, weir.copy TO {user};
              GRANT SELECT, UPDATE ON weir.schema TO {user};"
         ))
     }
@@ -206,18 +225,41 @@ fn state(connection: &mut Connection) -> Result<SchemaState, DatabaseError> {
 
 /// Refuses a database whose tables this weir cannot use, or that is closed.
 pub(crate) fn check(connection: &mut Connection, address: &str) -> Result<Option<ClusterId>, DatabaseError> {
+    check_version(connection, address)?;
+    let Owner { cluster, closed } = owner(connection, address, "")?;
+    match closed {
+        Some(closed) => Err(cannot_be_used(address, &closed)),
+        None => Ok(cluster),
+    }
+}
+
+/// Refuses a database whose tables this weir cannot use.
+pub(crate) fn check_version(connection: &mut Connection, address: &str) -> Result<(), DatabaseError> {
     match state(connection)? {
-        SchemaState::Empty => return Err(no_tables(address)),
-        SchemaState::Version(SCHEMA_VERSION) => {}
-        SchemaState::Version(other) => return Err(wrong_version(address, other)),
+        SchemaState::Empty => Err(no_tables(address)),
+        SchemaState::Version(SCHEMA_VERSION) => Ok(()),
+        SchemaState::Version(other) => Err(wrong_version(address, other)),
     }
-    let rows = connection.query("SELECT cluster, closed FROM weir.schema", &[])?;
+}
+
+/// Whose the database is, and why nobody may use it.
+pub(crate) struct Owner {
+    pub(crate) cluster: Option<ClusterId>,
+    pub(crate) closed: Option<String>,
+}
+
+/// Reads whose the database is. `lock`: "" or " FOR UPDATE".
+pub(crate) fn owner(connection: &mut Connection, address: &str, lock: &str) -> Result<Owner, DatabaseError> {
+    let rows = connection.query(&format!("SELECT cluster, closed FROM weir.schema{lock}"), &[])?;
     let row = rows.first().ok_or_else(|| no_tables(address))?;
-    if let Some(closed) = row.get::<_, Option<String>>(1) {
-        return Err(DatabaseError::Schema(format!("the database {address} cannot be used: {closed}")));
-    }
     let cluster = row.get::<_, Option<Vec<u8>>>(0);
-    Ok(cluster.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes))))
+    let cluster = cluster.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes)));
+    Ok(Owner { cluster, closed: row.get(1) })
+}
+
+/// The error for a database that is closed for the reason `closed`.
+pub(crate) fn cannot_be_used(address: &str, closed: &str) -> DatabaseError {
+    DatabaseError::Schema(format!("the database {address} cannot be used: {closed}"))
 }
 
 /// Notes whose database it is. Returns the cluster that it belongs to, which may be another one.

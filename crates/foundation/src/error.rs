@@ -179,7 +179,9 @@ pub fn exit_of_database(error: &DatabaseError) -> Exit {
         DatabaseError::NoSpace(_) => Exit::NoSpace,
         DatabaseError::LostTransactions(_) => Exit::Damaged,
         DatabaseError::TakenOver(_) => Exit::InUse,
-        DatabaseError::Conflict(_) | DatabaseError::Schema(_) | DatabaseError::Failed(_) => Exit::Failed,
+        DatabaseError::Conflict(_) | DatabaseError::Schema(_) | DatabaseError::Copy(_) | DatabaseError::Failed(_) => {
+            Exit::Failed
+        }
     }
 }
 

@@ -28,7 +28,9 @@ pub use database_mark::DatabaseMark;
 pub use datadir::{DataDir, DataDirError, DirRole, DirWatch, Displaced, FORMAT_VERSION, IfNew};
 pub use error::{OpenError, StoreOpenError, exit_of_database};
 pub use manager_names::{DatabaseSettings, ManagerNames, NamesEngine};
-pub use open::{Foundation, ManagerFoundation, Names, Objects, Part, Purpose, StoreFoundation};
+pub use open::{
+    Foundation, IndexFoundation, ManagerFoundation, Names, NamesIndex, Objects, Part, Purpose, StoreFoundation,
+};
 pub use remedy::{Refused, refused};
 pub use settings::Settings;
 pub use storage_base::{disk_of, engine, holds_anything};

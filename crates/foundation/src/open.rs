@@ -43,6 +43,14 @@ pub struct Names {
     pub recovery: Recovery,
 }
 
+/// The index of a namespace that is not opened itself: opening one changes it.
+pub struct NamesIndex {
+    /// The namespace's keys.
+    pub index: Arc<JournaledIndex>,
+    /// What opening found in the index.
+    pub recovery: Recovery,
+}
+
 /// An open store, with the index of its objects.
 pub struct Objects {
     /// The number of the store.
@@ -86,6 +94,16 @@ impl Part for Names {
         self.embedded.stop();
     }
 
+    fn close(&self) -> Result<(), OpenError> {
+        self.index.close().map_err(|source| OpenError::Index { which: "namespace", source })
+    }
+
+    fn recovery(&self) -> Option<(&'static str, &Recovery)> {
+        Some(("namespace", &self.recovery))
+    }
+}
+
+impl Part for NamesIndex {
     fn close(&self) -> Result<(), OpenError> {
         self.index.close().map_err(|source| OpenError::Index { which: "namespace", source })
     }
@@ -139,6 +157,8 @@ pub struct Foundation<N = Names, O = Objects> {
 
 /// The parts of a manager.
 pub type ManagerFoundation = Foundation<ManagerNames, ()>;
+/// A manager's directory, for a copy of its namespace.
+pub type IndexFoundation = Foundation<NamesIndex, ()>;
 /// The parts of one store of a disk server. Its directory has its own journal, index and objects.
 pub type StoreFoundation = Foundation<(), Objects>;
 
@@ -240,6 +260,21 @@ impl ManagerFoundation {
         let names = manager_names::open(postgres, settings, namespace::count_to_pass_over(random), now)?;
         storage_base.keep_journal();
         Ok(Foundation::of(storage_base, data, names, ()))
+    }
+}
+
+impl IndexFoundation {
+    /// Opens the index of the names in `data`, and recovers it after an unclean stop. Does not open the namespace, so that all entries stay as they are.
+    /// Opens an index that is being copied out of a database, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Foundation::open`].
+    pub fn open_index(data: &DataDir, settings: &Settings) -> Result<Self, OpenError> {
+        let storage_base = StorageBase::open(disk_of(data), settings, Purpose::Check, &[StreamId::NAMESPACE])?;
+        let (index, recovery) = storage_base.namespace_index(data, settings)?;
+        storage_base.keep_journal();
+        Ok(Foundation::of(storage_base, data, NamesIndex { index, recovery }, ()))
     }
 }
 

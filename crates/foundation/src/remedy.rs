@@ -44,7 +44,11 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              if the journal has everything since; without a backup, `weir export --without-namespace` saves the \
              objects (docs/how-to/recover.md)"
         )),
-        OpenError::JournalResetMark { .. } => {
+        OpenError::InDatabase { address } => Some(format!(
+            "Start the manager with `--database {address}`, or with `database.url` in the configuration file. `weir db \
+             export` moves the namespace back into this directory (docs/how-to/move-engine.md)"
+        )),
+        OpenError::JournalResetMark { .. } | OpenError::DatabaseMark { .. } => {
             Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
         }
         OpenError::OlderNamespace { .. } => Some(format!(
@@ -52,11 +56,6 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              fsck --data {data} --repair-journal`: no number is then used twice, no object is removed, and objects \
              that the namespace does not know are listed (docs/how-to/recover.md)"
         )),
-        OpenError::InDatabase { .. } => Some(
-            "Start it with --database, or with `database.url` in the configuration file; other commands work on the \
-             database (docs/how-to/database.md)"
-                .to_owned(),
-        ),
         OpenError::NotInDatabase { .. } => Some(format!(
             "Run `weir db import --data {data}` to move the namespace into the database, or start the manager without \
              --database (docs/how-to/database.md)"
@@ -72,9 +71,6 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              (docs/how-to/database.md)"
                 .to_owned(),
         ),
-        OpenError::DatabaseMark { .. } => {
-            Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
-        }
         error if error.is_lost_store() => Some(format!(
             "Put {data}/store/checkpoint back from a backup of the same time as {data}/journal. If there is none run \
              `weir fsck --data {data} --rebuild-store`: it builds the index again from the files of objects \

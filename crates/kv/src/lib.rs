@@ -47,6 +47,7 @@ mod background;
 mod batch;
 mod cache;
 mod checkpoint;
+mod chunks;
 mod embedded;
 mod engine;
 mod index;
@@ -74,7 +75,11 @@ pub mod committing {
 }
 
 pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
-pub use checkpoint::{Backup, BackupHead, BackupJournal, BackupTotals, read_backup, restore_backups};
+pub use checkpoint::{
+    Backup, BackupHead, BackupJournal, BackupTotals, backup_entries, place_entries, read_backup, restore_backups,
+    write_backup,
+};
+pub use chunks::{Chunks, OwnedEntry, chunk_of};
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
 pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine, NoEntries};
 pub use index::{IndexConfig, IndexStats, JournalOwner, JournaledIndex};

@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use console::Exit;
+use database::DatabaseError;
 use disk::DiskError;
-use foundation::{DataDirError, DirRole, OpenError, Refused};
+use foundation::{DataDirError, DirRole, OpenError, Refused, exit_of_database};
 use journal::JournalError;
 use kv::KvError;
 use namespace::NsError;
@@ -113,6 +114,54 @@ pub enum Error {
     #[error("the restore was not finished; run it again. The backup is as it was")]
     Restore(#[source] Box<Error>),
 
+    /// The database refused or failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// A namespace could not be copied or compared.
+    #[error("the namespace could not be copied; run this again to continue")]
+    Copy(#[source] KvError),
+    /// A copied namespace differs from its source.
+    #[error(
+        "the copy is not what was copied: at the key {key} {what}. Neither is used; run this with --cancel, and then again, and please report it"
+    )]
+    CopyDiffers {
+        /// The first key that differs.
+        key: String,
+        /// The difference.
+        what: &'static str,
+    },
+    /// The directory has no namespace to import.
+    #[error("{data} has no namespace: no manager has started on it yet. Start it with a new database instead")]
+    NothingToImport {
+        /// The directory.
+        data: PathBuf,
+    },
+    /// The directory has a namespace of its own.
+    #[error(
+        "{data} has a namespace of its own, which is not in a database; nothing was touched. To use that of the database in its place, rename {data}/namespace first"
+    )]
+    HasNamespace {
+        /// The directory.
+        data: PathBuf,
+    },
+    /// The backup is not one of a manager.
+    #[error(
+        "{path} has the backups of a single node, and only a cluster's manager can use a database; nothing was touched"
+    )]
+    BackupOfSingleNode {
+        /// The folder of backups.
+        path: PathBuf,
+    },
+    /// The database has no namespace.
+    #[error("the database {database} has no namespace: no manager has started on it, and none was imported")]
+    EmptyDatabase {
+        /// The database.
+        database: String,
+    },
+    /// The time of a restored database cannot be read.
+    #[error("--as-of: {0}")]
+    AsOf(String),
+
     /// The target of an export would be inside the data directory.
     #[error("{target} lies in the data directory; export to another place")]
     WithinData {
@@ -160,7 +209,12 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Directory(error) => error.exit(),
-            Self::NoNames { .. } | Self::InDatabase { .. } => Exit::DataDirectory,
+            Self::NoNames { .. }
+            | Self::InDatabase { .. }
+            | Self::NothingToImport { .. }
+            | Self::HasNamespace { .. } => Exit::DataDirectory,
+            Self::Database(error) => exit_of_database(error),
+            Self::CopyDiffers { .. } => Exit::Checksum,
             Self::Refused(error) | Self::ExportNames(error) => error.exit(),
             Self::Close(error)
             | Self::RepairJournal(error)
@@ -169,10 +223,16 @@ impl Error {
             Self::NoNewJournal(error) | Self::JournalReset { source: error, .. } => error.exit(),
             Self::Target(error) | Self::TakeBackup(error) => error.exit(),
             Self::Restore(error) => error.exit(),
-            Self::RestorePoint(_) | Self::NoDirectory | Self::WithinData { .. } => Exit::Usage,
+            Self::RestorePoint(_) | Self::AsOf(_) | Self::NoDirectory | Self::WithinData { .. } => Exit::Usage,
             Self::MakeBackup(_) | Self::ReadNames(_) => Exit::Damaged,
             Self::NotDurable(_) | Self::ListFolders(_) => Exit::DiskFailed,
-            Self::Print(_)
+            Self::Copy(KvError::NoSpace) => Exit::NoSpace,
+            Self::Copy(KvError::Unavailable(_)) => Exit::Unreachable,
+            Self::Copy(KvError::Damaged(_) | KvError::Lost(_)) => Exit::Damaged,
+            Self::Copy(_)
+            | Self::BackupOfSingleNode { .. }
+            | Self::EmptyDatabase { .. }
+            | Self::Print(_)
             | Self::Check(_)
             | Self::CheckNames(_)
             | Self::RaiseNumbers(_)

@@ -2,6 +2,7 @@
 //! - [`fsck`]: the check of a stopped node and its repairs;
 //! - [`index_repair`]: the repair of the parts below names and objects;
 //! - [`backup`]: backups of the namespace, and restores;
+//! - [`move_engine`]: the namespace from the embedded engine into a database, and back;
 //! - [`export`]: plain files from a node that will not serve again;
 //! - [`scrub`]: the scrub of a running node.
 //!
@@ -19,6 +20,7 @@ mod error;
 pub mod export;
 pub mod fsck;
 pub mod index_repair;
+pub mod move_engine;
 pub mod scrub;
 
 use std::path::Path;

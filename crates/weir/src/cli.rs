@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod cluster_views;
 mod db;
+mod db_copy;
 mod explain;
 mod filter;
 mod identity;
@@ -32,6 +33,7 @@ pub use bench::*;
 pub use client::*;
 pub use cluster_views::*;
 pub use db::*;
+pub use db_copy::*;
 pub use explain::*;
 pub use identity::*;
 pub use init::*;
@@ -191,7 +193,7 @@ pub enum Command {
     /// store, under the path at which it was created. Never overwrites anything; run an interrupted export again to
     /// continue it.
     Export(ExportArgs),
-    /// Make, check and change weir's tables in the database of a cluster's namespace.
+    /// Make, check and change weir's tables in the database of a cluster's namespace, and move the namespace there and back.
     ///
     /// A manager can keep the namespace in a database of PostgreSQL's family instead of its data directory. These
     /// commands work on the database, not on a running manager.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::cli::{DbAddressArgs, DbArgs, DbCommand};
 use crate::exit::Exit;
-use crate::{Failure, database_settings, logging};
+use crate::{Failure, database_settings, db_copy, logging};
 
 /// Runs the command.
 pub fn run(args: &DbArgs) -> Result<Exit, Failure> {
@@ -18,10 +18,17 @@ pub fn run(args: &DbArgs) -> Result<Exit, Failure> {
         DbCommand::Init(args) => init(&address_of(&args.database)?, args.grant_to.as_deref()),
         DbCommand::Check(args) => check(&address_of(&args.database)?, args.json),
         DbCommand::Migrate(args) => migrate(&address_of(args)?),
+        DbCommand::Copy(command) => db_copy::run(command),
     }
 }
 
+/// The database that the command line or the file names.
 fn address_of(args: &DbAddressArgs) -> Result<DatabaseAddress, Failure> {
+    settings(args).map(|(_, address)| address)
+}
+
+/// The same, with the settings of the node.
+pub(crate) fn settings(args: &DbAddressArgs) -> Result<(Config, DatabaseAddress), Failure> {
     let config = Config::load(args.config.as_deref()).map_err(|error| Failure::new(Exit::Usage, error))?;
     let url = args.database.as_ref().or(config.database.as_ref()).ok_or_else(|| {
         Failure::message(
@@ -29,7 +36,8 @@ fn address_of(args: &DbAddressArgs) -> Result<DatabaseAddress, Failure> {
             "no database given; say --database URL, or set `database.url` in the file --config",
         )
     })?;
-    database_settings::address(url)
+    let address = database_settings::address(url)?;
+    Ok((config, address))
 }
 
 fn failed(error: DatabaseError) -> Failure {
@@ -112,7 +120,7 @@ impl Checked {
         let tables = self.tables.map_or_else(|| "none".into(), |version| format!("version {version}"));
         let encrypted = match self.is_encrypted {
             true => "always encrypted, and the server's certificate is checked",
-            false => "encrypted only if the server offers it, and the certificate is not required",
+            false => "not encrypted, or only if the server offers it",
         };
         let verdict = match &self.refused {
             None => "a manager can start on it".to_owned(),
@@ -143,13 +151,14 @@ fn refusal(report: &SchemaReport) -> Option<String> {
         }
         SchemaState::Version(_) => {}
     }
-    let read_only =
-        "it is a replica, or was set to read only; name the primary, or add `target_session_attrs=read-write`";
+    let read_only = "it is a replica, or was set to read only; name the primary, or all hosts of the database";
     report.closed.clone().or_else(|| report.is_read_only.then(|| read_only.into()))
 }
 
 fn check(address: &DatabaseAddress, json: bool) -> Result<Exit, Failure> {
-    let report = Schema::connect(address).and_then(|mut schema| schema.report()).map_err(failed)?;
+    // A replica can be looked at.
+    let connected = Schema::connect(address).or_else(|_| Schema::connect_to_any(address));
+    let report = connected.and_then(|mut schema| schema.report()).map_err(failed)?;
     let checked = Checked::of(address, report);
     if json {
         let text = serde_json::to_string(&checked).map_err(|error| Failure::new(Exit::Failed, error))?;

@@ -21,6 +21,7 @@ mod context;
 mod copy;
 mod database_settings;
 mod db;
+mod db_copy;
 mod drop_caches;
 mod end;
 mod explain;

@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("foundation", &["console", "disk", "journal", "kv", "database", "namespace", "store"]),
     ("transfer", &["console", "client", "wire", "disk"]),
     ("bench-run", &["console", "status-page", "bench", "client"]),
-    ("maintenance", &["console", "foundation", "disk", "journal", "kv", "namespace", "store"]),
+    ("maintenance", &["console", "foundation", "disk", "journal", "kv", "database", "namespace", "store"]),
     ("config", &["audit", "service", "foundation", "tls", "authentication", "identity", "link"]),
     ("control", &["audit", "authentication", "config", "foundation", "disk", "identity", "link", "manager"]),
     ("local", &["config", "control", "console", "status-page", "foundation", "cluster", "manager", "client", "wire"]),
@@ -91,6 +91,7 @@ const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("xrootd", &["journal", "kv", "disk", "namespace", "store", "gsi"]),
     ("store", &["disk", "journal", "kv"]),
     ("kv", &["journal", "disk"]),
+    ("maintenance", &["postgres-server"]),
     ("manager", &["kv"]),
 ];
 

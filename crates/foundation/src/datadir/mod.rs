@@ -312,7 +312,9 @@ fn holds_parts_alone(path: &Path, role: DirRole) -> Result<bool, DataDirError> {
     let mut contents = false;
     for name in fs::read_dir(path).map_err(io)? {
         let name = name.map_err(io)?.file_name().to_string_lossy().into_owned();
-        let aside = ["journal-lost-", "namespace-lost-", "namespace."].iter().any(|prefix| name.starts_with(prefix));
+        let aside = ["journal-lost-", "journal-moved-", "namespace-lost-", "namespace-moved-", "namespace."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
         if !aside && !NAMES_OF_NOTHING.contains(&name.as_str()) && !PARTS.contains(&name.as_str()) {
             return Ok(false);
         }

@@ -96,14 +96,14 @@ impl CheckpointSet {
 }
 
 impl Head {
-    fn of_backup(self) -> BackupHead {
+    pub(super) fn of_backup(self) -> BackupHead {
         let after = (self.kind == Kind::Delta).then_some(Seq(self.after));
         BackupHead { after, upto: Seq(self.upto), incarnation: self.incarnation }
     }
 }
 
 /// A stream that receives the bytes of a backup.
-struct StreamSink<'a>(&'a mut dyn Write);
+pub(super) struct StreamSink<'a>(pub(super) &'a mut dyn Write);
 
 impl Sink for StreamSink<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), KvError> {
@@ -170,29 +170,13 @@ pub fn restore_backups(
     dir: &str,
     upto: Seq,
 ) -> Result<u64, KvError> {
-    let (source, paths) = from;
-    let mut readers = Vec::new();
-    let mut at = None;
-    for path in paths {
-        let reader = Reader::open(source, path)?;
-        let follows = match at {
-            None => reader.head.kind == Kind::Base,
-            Some(at) => reader.head.kind == Kind::Delta && reader.head.after == at,
-        };
-        if !follows || reader.head.stream != stream.0 {
-            return Err(KvError::Damaged(format!("the backup {path} does not follow the one before it")));
-        }
-        at = Some(reader.head.upto);
-        readers.push(reader);
-    }
-    let Some(last) = readers.last() else { return Err(KvError::Damaged("there is no backup to be restored".into())) };
-    let (incarnation, stands_at) = (last.head.incarnation, Seq(last.head.upto));
+    let (readers, last) = readers_of(from, stream)?;
+    let (incarnation, stands_at) = (last.incarnation, Seq(last.upto));
     let config = IndexConfig::default();
     let mut set = CheckpointSet::open(disk, dir, stream, incarnation, &config)?;
     if set.upto() > Seq::ZERO {
         return Err(KvError::Damaged(format!("there is a checkpoint in {dir} already")));
     }
-    readers.reverse();
     let mut content = Merge::new(readers, false);
     let Some(BackupJournal { log, until }) = followed.filter(|followed| followed.until > stands_at) else {
         return set.make_only(&mut content, upto);
@@ -212,9 +196,34 @@ pub fn restore_backups(
     set.make_only(&mut content, upto)
 }
 
+/// The readers of a full backup and of each later one, newest first, and the head of the newest.
+pub(super) fn readers_of(
+    (disk, paths): (&dyn Disk, &[String]),
+    stream: StreamId,
+) -> Result<(Vec<Reader>, Head), KvError> {
+    let mut readers = Vec::new();
+    let mut at = None;
+    for path in paths {
+        let reader = Reader::open(disk, path)?;
+        let follows = match at {
+            None => reader.head.kind == Kind::Base,
+            Some(at) => reader.head.kind == Kind::Delta && reader.head.after == at,
+        };
+        if !follows || reader.head.stream != stream.0 {
+            return Err(KvError::Damaged(format!("the backup {path} does not follow the one before it")));
+        }
+        at = Some(reader.head.upto);
+        readers.push(reader);
+    }
+    let Some(last) = readers.last() else { return Err(KvError::Damaged("there is no backup to be restored".into())) };
+    let head = last.head;
+    readers.reverse();
+    Ok((readers, head))
+}
+
 impl CheckpointSet {
     /// Makes the only file of the checkpoint. Returns the number of keys.
-    fn make_only(&mut self, content: &mut Merge, upto: Seq) -> Result<u64, KvError> {
+    pub(super) fn make_only(&mut self, content: &mut dyn EntrySource, upto: Seq) -> Result<u64, KvError> {
         let made = self.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
             while let Some((key, value)) = content.next()? {
                 writer.push(key, value)?;

@@ -6,11 +6,13 @@
 //! are the files that it replaces removed.
 
 mod backup;
+mod entries;
 mod file;
 mod merge;
 mod run;
 
 pub use backup::{Backup, BackupHead, BackupJournal, BackupTotals, read_backup, restore_backups};
+pub use entries::{backup_entries, place_entries, write_backup};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -47,6 +47,11 @@ pub fn save(data: &Path, target: &Target) -> Result<(), TargetError> {
     write(&folder, FILE, &bytes)
 }
 
+/// Whether the key is beside the backups.
+pub fn is_saved(target: &Target) -> bool {
+    target.folder().held().join(FILE).exists()
+}
+
 /// Puts the key into the data directory of a manager, unless it has one.
 ///
 /// # Errors

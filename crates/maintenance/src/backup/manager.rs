@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use foundation::{DataDir, ManagerFoundation, Purpose, Settings, refused};
 use namespace::{
-    Actor, ContinueRestored, DistrustWriters, Durability, NsError, Operation, RaiseIncarnation, writers_page,
+    Actor, ContinueRestored, DistrustWriters, Durability, Namespace, NsError, Operation, RaiseIncarnation, writers_page,
 };
 use types::{Incarnation, Ino, ObjectId, Timestamp};
 
@@ -31,15 +31,15 @@ pub(super) fn finish(
 ) -> Result<(Counts, Option<String>), Error> {
     let foundation = ManagerFoundation::open_names(data, settings, Purpose::Repair, 0, now())
         .map_err(|error| Error::Refused(refused(data, error)))?;
-    let done = lost_since.map(|taken| go_on(&foundation, taken)).transpose();
+    let done = lost_since.map(|taken| continue_above(&foundation.names.namespace, taken)).transpose();
     let done = done.and_then(|words| Ok((check(&foundation, report)?, words)));
     foundation.close().map_err(Error::Close)?;
     done
 }
 
-/// Continues above all numbers, epochs and promises of the lost namespace.
-fn go_on(foundation: &ManagerFoundation, taken: Timestamp) -> Result<String, Error> {
-    let namespace = &foundation.names.namespace;
+/// Continues above all numbers, epochs and promises of the lost namespace. `namespace` has the state of the time `taken`. Returns a message about the
+/// new incarnation. Open the namespace again afterwards.
+pub(crate) fn continue_above(namespace: &Namespace, taken: Timestamp) -> Result<String, Error> {
     let ino = namespace.ids().next_ino().map_err(Error::RaiseNumbers)?;
     let object = namespace.ids().next_object().map_err(Error::RaiseNumbers)?;
     let raise = RaiseIncarnation {
@@ -48,14 +48,14 @@ fn go_on(foundation: &ManagerFoundation, taken: Timestamp) -> Result<String, Err
         above_ino: Ino(ino.0.saturating_add(INODES_LEFT_FREE)),
         above_object: ObjectId(object.0.saturating_add(OBJECTS_LEFT_FREE)),
     };
-    let Incarnation(life) = change(foundation, raise)?;
-    change(foundation, ContinueRestored { taken, random: rand::random() })?;
+    let Incarnation(life) = change(namespace, raise)?;
+    change(namespace, ContinueRestored { taken, random: rand::random() })?;
     let mut after = None;
     loop {
         let page = namespace.read(|read| writers_page(read, after, DistrustWriters::WRITERS_MAX));
         let page = page.map_err(Error::RaiseNumbers)?;
         let writers = page.writers.iter().map(|writer| (writer.key, writer.object)).collect();
-        change(foundation, DistrustWriters { writers })?;
+        change(namespace, DistrustWriters { writers })?;
         after = page.next;
         if after.is_none() {
             return Ok(format!("the namespace begins incarnation {life}, so that no number is used twice"));
@@ -63,8 +63,7 @@ fn go_on(foundation: &ManagerFoundation, taken: Timestamp) -> Result<String, Err
     }
 }
 
-fn change<O: Operation + Send + 'static>(foundation: &ManagerFoundation, op: O) -> Result<O::Reply, Error> {
-    let namespace = &foundation.names.namespace;
+fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> Result<O::Reply, Error> {
     let context = namespace.context(now(), &Actor::admin(), None);
     namespace.change_wait(Durability::Synced, context, op).map_err(Error::RaiseNumbers)
 }

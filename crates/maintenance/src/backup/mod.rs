@@ -4,8 +4,8 @@
 //! hold the bytes of files. [`target`] is the folder, [`restore`] the way back. Beside the backups of a cluster's manager lies the key of its cluster
 //! ([`authority`]).
 
-mod authority;
-mod manager;
+pub(crate) mod authority;
+pub(crate) mod manager;
 pub mod manifest;
 mod place;
 pub mod restore;
@@ -97,7 +97,7 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
 }
 
 /// Notes in the data directory that a backup of it is whole.
-fn note(data: &Path) -> io::Result<()> {
+pub(crate) fn note(data: &Path) -> io::Result<()> {
     let text = b"The time of this file is the time of the last backup of the namespace.\n";
     // Root may run this in the directory of another user.
     let found = std::fs::metadata(data)?;

@@ -125,7 +125,7 @@ fn choose(target: &Target, until: Option<RestorePoint>) -> Result<Vec<Manifest>,
 }
 
 /// What the operator of a restored manager must know.
-const LOST_BY_A_MANAGER: [&str; 4] = [
+pub(crate) const LOST_BY_A_MANAGER: [&str; 4] = [
     "nodes, stores, policies, and names of users and groups are as at that time: `weir status` lists the nodes; \
      remove those again that you had removed since, and let nodes that joined since join again",
     "tokens that nobody has used do not count any more",

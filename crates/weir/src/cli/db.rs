@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use config::DatabaseUrl;
 
+use super::DbCopyCommand;
+
 /// Arguments of `weir db`.
 #[derive(Args, Debug, Clone)]
 pub struct DbArgs {
@@ -27,6 +29,9 @@ pub enum DbCommand {
     Check(DbCheckArgs),
     /// Bring the tables of an earlier weir to the version of this one. Stop all managers before.
     Migrate(DbAddressArgs),
+    /// The commands that move a namespace.
+    #[command(flatten)]
+    Copy(DbCopyCommand),
 }
 
 /// Which database.
