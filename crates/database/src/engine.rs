@@ -23,8 +23,10 @@ use crate::{DatabaseAddress, DatabaseError, schema};
 pub struct PostgresConfig {
     /// Connections for readers at most. The committer has one of its own.
     pub connections: usize,
-    /// How long changes and readers wait for a database that is away, before they fail.
+    /// How long changes wait for a database that is away, before they fail.
     pub patience: Duration,
+    /// How long readers wait for it, or for a connection. They can be told to come again, so it is shorter.
+    pub readers_patience: Duration,
     /// How long a statement may run.
     pub statement: Duration,
     /// How long it may wait for a lock.
@@ -48,6 +50,7 @@ impl Default for PostgresConfig {
         Self {
             connections: 16,
             patience: Duration::from_secs(30),
+            readers_patience: Duration::from_secs(3),
             statement: Duration::from_secs(20),
             lock: Duration::from_secs(10),
             queue_max: 4096,
@@ -104,7 +107,7 @@ impl Postgres {
     /// # Errors
     /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_if(address, name, config, schema::check)
+        Self::open_if(address, name, config, false, schema::check)
     }
 
     /// Like [`Postgres::open`], also on a database that is closed: for the repair of its namespace.
@@ -112,7 +115,7 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::open`].
     pub fn open_closed(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_if(address, name, config, |connection, address| {
+        Self::open_if(address, name, config, true, |connection, address| {
             schema::check_version(connection, address)?;
             Ok(schema::owner(connection, address, "")?.cluster)
         })
@@ -122,10 +125,14 @@ impl Postgres {
         address: &DatabaseAddress,
         name: &str,
         config: PostgresConfig,
+        is_repair: bool,
         check: fn(&mut Connection, &str) -> Result<Option<ClusterId>, DatabaseError>,
     ) -> Result<Self, DatabaseError> {
         let limits = Limits { statement: config.statement, lock: config.lock };
         let connector = Arc::new(Connector::new(address.clone(), limits));
+        if is_repair {
+            connector.acknowledged.begin_repair();
+        }
         let cluster = check(&mut connector.connect_bare()?, &address.to_string())?;
         let (place, session) = Place::take(&connector, name)?;
         let failed =
@@ -134,7 +141,7 @@ impl Postgres {
         let responder = Responder::start(Arc::clone(&queue)).map_err(|error| failed(&error))?;
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
-        let pool = Pool::new(Arc::clone(&connector), config.connections, config.patience);
+        let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
             queue: Arc::clone(&queue),

@@ -15,8 +15,8 @@ struct State {
     idle: Vec<Session>,
     /// Connections that exist or are being made.
     count: usize,
-    /// Whether the last attempt to connect has failed.
-    is_away: bool,
+    /// Since when attempts to connect fail.
+    away_since: Option<Instant>,
 }
 
 /// Connections for readers.
@@ -31,7 +31,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(connector: Arc<Connector>, max: usize, patience: Duration) -> Self {
-        let state = Mutex::new(State { idle: Vec::new(), count: 0, is_away: false });
+        let state = Mutex::new(State { idle: Vec::new(), count: 0, away_since: None });
         Self { connector, state, returned: Condvar::new(), max: max.max(1), patience }
     }
 
@@ -54,7 +54,7 @@ impl Pool {
                 None => {
                     if self.returned.wait_until(&mut state, until).timed_out() {
                         let max = self.max;
-                        return Err(self.connector.unavailable(if state.is_away {
+                        return Err(self.connector.unavailable(if state.away_since.is_some() {
                             "all readers wait for it".into()
                         } else {
                             format!("all {max} connections for readers are in use; raise `database.connections`")
@@ -74,12 +74,18 @@ impl Pool {
         !session.connection.is_broken() && session.generation == self.connector.acknowledged.generation()
     }
 
+    /// Connects, with patience since the database went away. Who comes later gets one attempt.
     fn connect(&self, until: Instant) -> Result<Session, DatabaseError> {
         loop {
             let connected = self.connector.connect_to_read();
+            let now = Instant::now();
             let is_away = matches!(connected, Err(DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_)));
-            self.state.lock().is_away = is_away;
-            if !is_away || Instant::now() >= until {
+            let away_since = {
+                let mut state = self.state.lock();
+                state.away_since = is_away.then(|| state.away_since.unwrap_or(now));
+                state.away_since
+            };
+            if away_since.is_none_or(|since| now >= until.min(since + self.patience)) {
                 return connected;
             }
             std::thread::sleep(BETWEEN_ATTEMPTS);

@@ -46,11 +46,18 @@ pub(crate) struct Acknowledged {
     generation: AtomicU64,
     /// Why nobody may use the database any more.
     lost: OnceLock<DatabaseError>,
+    /// Whether this process works on a database that is closed to managers.
+    is_repair: AtomicBool,
 }
 
 impl Acknowledged {
     pub(crate) fn begin(&self, name: &str) {
         let _ = self.name.set(name.to_owned());
+    }
+
+    /// This process works on a database that is closed to managers.
+    pub(crate) fn begin_repair(&self) {
+        self.is_repair.store(true, Ordering::SeqCst);
     }
 
     /// This batch and all before it are acknowledged.
@@ -211,7 +218,9 @@ impl Connector {
         )?;
         let row =
             rows.first().ok_or_else(|| DatabaseError::Schema(format!("weir.schema of {} is empty", self.place.0)))?;
-        if let Some(closed) = row.get::<_, Option<String>>(0) {
+        if let Some(closed) = row.get::<_, Option<String>>(0)
+            && !self.acknowledged.is_repair.load(Ordering::SeqCst)
+        {
             return Err(DatabaseError::Schema(format!("the database {} cannot be used: {closed}", self.place.0)));
         }
         let batch = row.get::<_, Option<i64>>(1).unwrap_or(-1);

@@ -23,7 +23,8 @@ pub fn address(url: &str) -> DatabaseAddress {
 }
 
 pub fn config() -> PostgresConfig {
-    PostgresConfig { connections: 4, patience: Duration::from_secs(20), ..PostgresConfig::default() }
+    let patience = Duration::from_secs(20);
+    PostgresConfig { connections: 4, patience, readers_patience: patience, ..PostgresConfig::default() }
 }
 
 pub fn open(url: &str) -> Postgres {

@@ -126,7 +126,7 @@ fn readers_wait_for_a_connection_and_give_up_with_the_reason() {
     let url = database();
     let config = database::PostgresConfig {
         connections: 1,
-        patience: std::time::Duration::from_millis(200),
+        readers_patience: std::time::Duration::from_millis(200),
         ..crate::harness::config()
     };
     let kv = database::Postgres::open(&crate::harness::address(&url), "test", config).unwrap();
