@@ -12,7 +12,7 @@ import pytest
 from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import MIB, write
-from harness import ROOT, remove, weir
+from harness import ROOT, remove, until, weir
 from postgres import Postgres
 from test_metrics import fetch, named, samples
 
@@ -140,6 +140,15 @@ class Makers:
             thread.join(150)
 
 
+@contextlib.contextmanager
+def killed(postgres: Postgres):
+    postgres.kill()
+    try:
+        yield
+    finally:
+        postgres.start()
+
+
 @pytest.mark.parametrize("end", ["kill", "restart"])
 def test_the_database_dies_under_load(cluster, postgres, end):
     names = Xrdfs(cluster.url)
@@ -149,15 +158,14 @@ def test_the_database_dies_under_load(cluster, postgres, end):
         if end == "restart":
             postgres.restart()
         else:
-            postgres.kill()
-            assert "cannot reach the database" in cluster.until(lambda: reasons(cluster).get("database"), 20)
-            asked = weir("status", "--check", "--data", cluster.data)
-            assert asked.returncode == CRITICAL and "database" in asked.stdout, asked
-            told = samples(cluster.manager)
-            assert named(told, "weir_database_up") == 0 and named(told, "weir_database_outage_seconds") > 0
-            assert named(told, "weir_health", reason="database") == 2
-            assert "cannot read its names now" in cluster.weir("status", "--data", cluster.data)
-            postgres.start()
+            with killed(postgres):
+                assert "cannot reach the database" in cluster.until(lambda: reasons(cluster).get("database"), 20)
+                asked = weir("status", "--check", "--data", cluster.data)
+                assert asked.returncode == CRITICAL and "database" in asked.stdout, asked
+                told = until(lambda: named(found := samples(cluster.manager), "weir_database_outage_seconds") and found, 10)
+                assert named(told, "weir_database_up") == 0
+                assert named(told, "weir_health", reason="database") == 2
+                assert "cannot read its names now" in cluster.weir("status", "--data", cluster.data)
         begin = len(makers.made)
         cluster.until(lambda: len(makers.made) > begin + 20, 60)
     assert not makers.failed, makers.failed

@@ -90,6 +90,17 @@ impl Watch {
     /// The figures at this moment. Reads the file systems' space and the deletion queue.
     #[must_use]
     pub fn figures(&self) -> Figures {
+        let service = &self.front.service;
+        Figures {
+            deletions_waiting: service.deletions_waiting(),
+            space: service.space_now(),
+            ..self.figures_without_names()
+        }
+    }
+
+    /// The figures that need neither names nor disks, for a node whose names are in a database that is away: nobody waits for it.
+    #[must_use]
+    pub fn figures_without_names(&self) -> Figures {
         let FrontEnd { service, config, meter, connections, connection_shares, .. } = &*self.front;
         let of_service = service.figures();
         Figures {
@@ -114,8 +125,8 @@ impl Watch {
             transfers_waiting: of_service.transfers_waiting,
             read_ahead: of_service.read_ahead,
             transfer_buffers: of_service.transfer_buffers,
-            deletions_waiting: service.deletions_waiting(),
-            space: service.space_now(),
+            deletions_waiting: None,
+            space: None,
         }
     }
 

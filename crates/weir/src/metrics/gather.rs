@@ -79,7 +79,9 @@ pub fn page(sources: &Sources) -> String {
     if let Some(health) = sources.health.recent() {
         health.tell(&mut out);
     }
-    let mut figures = sources.server.figures();
+    // Whoever reads the names of a database that is away would wait.
+    let is_away = sources.database.as_ref().is_some_and(|database| database.outage().is_some());
+    let mut figures = if is_away { sources.server.figures_without_names() } else { sources.server.figures() };
     if let Some(cluster) = &sources.cluster {
         figures.space = cluster.own_space(figures.space);
     }
@@ -98,17 +100,15 @@ pub fn page(sources: &Sources) -> String {
     if let Some(database) = &sources.database {
         super::database::tell(&mut out, database);
     }
-    // Whoever reads the names of a database that is away would wait.
-    let has_names =
-        sources.database.as_ref().map_or(sources.embedded.is_some(), |database| database.outage().is_none());
-    if has_names {
+    let has_names = sources.embedded.is_some() || sources.database.is_some();
+    if has_names && !is_away {
         of_trees(&mut out, &sources.server.trees(TREES_MAX));
         let (owners, and_more) = sources.server.limited_owners(OWNERS_LOOKED_AT, OWNERS_MAX);
         of_limited_owners(&mut out, &owners, and_more);
     }
     of_indexes(&mut out, &sources.logs);
     sources.scrub.tell(&mut out);
-    if let Some(cluster) = &sources.cluster {
+    if let Some(cluster) = sources.cluster.as_ref().filter(|_| !is_away) {
         cluster.tell(&mut out);
     }
     match Process::look() {
