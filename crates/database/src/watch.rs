@@ -79,9 +79,12 @@ fn look(address: DatabaseAddress, away: &Mutex<Option<(Instant, String)>>, stopp
 }
 
 fn answers(connector: &Arc<Connector>, connection: &mut Option<Connection>, shown: &str) -> Result<(), DatabaseError> {
-    let connection = match connection {
-        Some(connection) => connection,
-        none => none.insert(connector.connect_bare()?),
-    };
-    schema::accepts_changes(connection, shown)
+    if let Some(known) = connection {
+        match schema::accepts_changes(known, shown) {
+            // Somebody ended this connection. Only a new one tells whether the database is away.
+            Err(_) if known.is_broken() => {}
+            answered => return answered,
+        }
+    }
+    schema::accepts_changes(connection.insert(connector.connect_bare()?), shown)
 }

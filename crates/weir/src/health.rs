@@ -177,6 +177,14 @@ impl NodeHealth {
 
     /// The state now.
     pub(crate) fn status(&self) -> Result<StatusAnswer, NsError> {
+        match self.judge_now() {
+            // The database went away meanwhile: the next answer needs no names.
+            Err(_) if self.outage().is_some() => self.judge_now(),
+            judged => judged,
+        }
+    }
+
+    fn judge_now(&self) -> Result<StatusAnswer, NsError> {
         let now = seconds_now();
         let snapshot = |disks, backup| Snapshot {
             now,
