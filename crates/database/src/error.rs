@@ -87,7 +87,7 @@ pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str
             cause = next.source();
         }
         if reason.contains("does not allow writes") {
-            reason = format!("{reason}: {READ_ONLY}");
+            reason = format!("it accepts no changes: {READ_ONLY}");
         }
         return DatabaseError::Unavailable { address: address.into(), reason };
     };
