@@ -24,13 +24,11 @@ pub enum DatabaseError {
     #[error("no space left at the database: {0}; add space there")]
     NoSpace(String),
     /// The database refuses this account, its password, or its rights.
-    #[error("the database {address} refuses the user {user}: {reason}")]
+    #[error("the database {address} refuses the user {reason}")]
     Refused {
         /// The database.
         address: String,
-        /// The account.
-        user: String,
-        /// Why.
+        /// The account, and why.
         reason: String,
     },
     /// The tables are missing, or of another version.
@@ -112,7 +110,7 @@ pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str
             format!("the database {address} has no tables of weir: {said}; run `weir db init` for it"),
         ),
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE || class == "28" || class == "3D" => {
-            DatabaseError::Refused { address: address.into(), user: user.into(), reason: said }
+            DatabaseError::Refused { address: address.into(), reason: format!("{user}: {said}") }
         }
         // Connections, shutdown and start, too many connections.
         _ if matches!(class, "08" | "57") || *code == SqlState::TOO_MANY_CONNECTIONS => {

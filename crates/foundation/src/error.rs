@@ -92,9 +92,9 @@ pub enum OpenError {
         /// The database.
         address: String,
         /// The cluster of the database.
-        found: ClusterId,
+        found: Box<ClusterId>,
         /// The cluster of the directory.
-        ours: ClusterId,
+        ours: Box<ClusterId>,
     },
     /// The directory's namespace is in a database, and this one is empty.
     #[error(

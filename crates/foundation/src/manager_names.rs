@@ -143,7 +143,7 @@ pub(crate) fn connect(
     let found = Schema::connect(&settings.address)?.check()?;
     match (found, &mark) {
         (Some(found), _) if found != cluster => {
-            return Err(OpenError::OtherDatabase { address, found, ours: cluster });
+            return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });
         }
         (None, Some(mark)) => return Err(OpenError::EmptyDatabase { address, before: mark.address.clone() }),
         _ => {}
@@ -153,7 +153,7 @@ pub(crate) fn connect(
     let postgres = Postgres::open(&settings.address, COMMITTER, config)?;
     let found = postgres.claim(cluster)?;
     if found != cluster {
-        return Err(OpenError::OtherDatabase { address, found, ours: cluster });
+        return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });
     }
     let mark_now = DatabaseMark { cluster, address };
     if mark.as_ref() != Some(&mark_now) {
