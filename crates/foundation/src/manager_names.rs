@@ -26,7 +26,7 @@ pub struct DatabaseSettings {
     pub address: DatabaseAddress,
     /// Connections for readers at most.
     pub connections: usize,
-    /// How long changes and readers wait for a database that is away, before they fail.
+    /// How long changes wait for a database that is away, before they fail.
     pub patience: Duration,
 }
 
