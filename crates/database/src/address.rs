@@ -165,6 +165,10 @@ impl FromStr for DatabaseAddress {
         }
         let rest = if kept.is_empty() { before.to_owned() } else { format!("{before}?{}", kept.join("&")) };
         let mut config = Config::from_str(&rest).map_err(|error| AddressError::Syntax(syntax(&error)))?;
+        // A password with an `@` makes its rest a part of the host, which is shown.
+        if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+            return Err(AddressError::Syntax(UNESCAPED.into()));
+        }
         if config.get_dbname().is_none_or(str::is_empty) {
             return Err(AddressError::Missing("name of the database"));
         }
@@ -323,6 +327,7 @@ mod tests {
             ("postgres://db/weir", "no user"),
             ("postgres://w:secret@db/weir?sslmode=maybe", "verify-full"),
             ("postgres://w:secret@db/weir?colour=blue", "unknown parameter"),
+            ("postgres://w:a@secret@db/weir", "%40"),
             ("postgres://w:secret@db:port/weir", "cannot read"),
         ] {
             let said = address(text).unwrap_err().to_string();

@@ -13,12 +13,14 @@ use rand::Rng;
 use crate::fetched::{Fetched, Needs, Range, Scanned};
 use crate::place::{LastBatch, Place};
 use crate::session::{Begin, Commit, Connector, Session};
-use crate::{DatabaseError, PostgresConfig, PostgresStats, schema};
+use crate::{DatabaseError, PostgresConfig, PostgresStats};
 
 /// Entries of one fetch for an operation that scans more than it announced.
 const FETCH: u32 = 512;
 /// Runs of a batch that all find something unknown. A longest path with links needs some dozens.
 const RUNS_MAX: u32 = 200;
+/// How often a batch is tried on a new connection at least, however long it takes.
+const RETURNS_MIN: u32 = 3;
 /// Collisions after which a batch is split.
 const SPLIT_AFTER: u32 = 3;
 
@@ -33,8 +35,8 @@ pub(crate) struct Committer {
     pub(crate) stopped: Option<KvError>,
     /// The same, for the engine.
     pub(crate) end: Arc<Mutex<Option<DatabaseError>>>,
-    /// Since when the database is away.
-    pub(crate) away_since: Option<Instant>,
+    /// Since when the database is away, and why.
+    pub(crate) away: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
 /// A batch that was not committed.
@@ -69,6 +71,10 @@ impl Committer {
         loop {
             let requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
             if requests.is_empty() {
+                // The node may stop because a reader has found out that the database has lost changes.
+                if let (None, Some(lost)) = (&self.stopped, self.connector.acknowledged.lost()) {
+                    self.stop_if_final(&lost);
+                }
                 return;
             }
             // As in the embedded committer: clients that were answered together return together.
@@ -96,7 +102,7 @@ impl Committer {
             }
             let failed = match self.attempt(&mut part, parts) {
                 Ok(ran) => {
-                    self.away_since = None;
+                    self.say_back();
                     self.count(&ran, part.began);
                     return part.answers(ran);
                 }
@@ -122,16 +128,18 @@ impl Committer {
                     self.say_away(&error);
                     match self.reconnect() {
                         // A batch whose answer was lost earlier may have been committed: its callers were told that nobody knows.
-                        Ok(_) => {}
-                        Err(error) => return part.all(&Err(error.into())),
+                        Ok(_) if self.may_try_again(&mut part) => {}
+                        Ok(_) | Err(_) => return part.all(&Err(error.into())),
                     }
                 }
                 Failed::Unknown(error) => {
                     self.say_away(&error);
                     self.stats.lock().answers_lost += 1;
                     match self.reconnect() {
-                        Ok(LastBatch::NotCommitted) => {}
+                        Ok(LastBatch::NotCommitted) if self.may_try_again(&mut part) => {}
+                        Ok(LastBatch::NotCommitted) => return part.all(&Err(error.into())),
                         Ok(LastBatch::Committed) => {
+                            self.say_back();
                             let ran = part.last_run.take().unwrap_or_default();
                             self.count(&ran, part.began);
                             return part.answers(ran);
@@ -155,10 +163,28 @@ impl Committer {
         Duration::from_micros(rand::rng().random_range(0..=most * 500))
     }
 
-    fn say_away(&mut self, error: &DatabaseError) {
-        if self.away_since.is_none() {
+    /// Whether a batch may be tried on a new connection. If each connection breaks at it, somebody must be told.
+    fn may_try_again(&self, part: &mut Part) -> bool {
+        part.returns += 1;
+        if part.returns <= RETURNS_MIN {
+            return true;
+        }
+        std::thread::sleep(self.config.between_attempts);
+        part.began.elapsed() < self.config.patience
+    }
+
+    fn say_away(&self, error: &DatabaseError) {
+        let mut away = self.away.lock();
+        if away.is_none() {
             tracing::warn!("{error}; changes wait until it is back");
-            self.away_since = Some(Instant::now());
+        }
+        let since = away.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *away = Some((since, error.to_string()));
+    }
+
+    fn say_back(&self) {
+        if let Some((since, _)) = self.away.lock().take() {
+            tracing::info!("the database takes changes again, after {:.1} s", since.elapsed().as_secs_f64());
         }
     }
 
@@ -168,16 +194,14 @@ impl Committer {
         loop {
             let error = match self.return_to() {
                 Ok((session, last)) => {
-                    if let Some(since) = self.away_since.take() {
-                        tracing::info!("the database is back after {:.1} s", since.elapsed().as_secs_f64());
-                    }
                     self.session = Some(session);
                     return Ok(last);
                 }
                 Err(error) => error,
             };
-            let is_over = self.away_since.is_none_or(|since| since.elapsed() >= self.config.patience);
-            if self.stop_if_final(&error) || is_over {
+            let away_since = self.away.lock().as_ref().map(|(since, _)| *since);
+            let is_over = away_since.is_none_or(|since| since.elapsed() >= self.config.patience);
+            if self.stop_if_final(&error) || is_over || self.queue.is_closed() {
                 return Err(error);
             }
             std::thread::sleep(self.config.between_attempts);
@@ -208,10 +232,9 @@ impl Committer {
     fn close_database(&self, reason: &str) {
         let until = Instant::now() + self.config.patience;
         loop {
-            let connected = self.connector.connect_bare();
-            match connected.and_then(|mut connection| schema::close(&mut connection, Some(reason))) {
+            match self.connector.close(reason) {
                 Ok(()) => return,
-                Err(error) if Instant::now() >= until => {
+                Err(error) if Instant::now() >= until || self.queue.is_closed() => {
                     tracing::error!("cannot note in the database that it has lost changes: {error}");
                     return;
                 }
@@ -305,7 +328,7 @@ impl Committer {
         }
         match error {
             DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict(error),
-            DatabaseError::Unavailable { .. } | DatabaseError::Refused { .. } => Failed::Away(error),
+            DatabaseError::Unavailable { .. } => Failed::Away(error),
             error => {
                 self.stop_if_final(&error);
                 Failed::Refused(error)
@@ -344,20 +367,23 @@ struct Part {
     began: Instant,
     /// How often it collided with others.
     collisions: u32,
+    /// How often it was tried on a new connection.
+    returns: u32,
     /// The results of the operations of a commit whose answer was lost.
     last_run: Option<Vec<OpResult>>,
 }
 
 impl Part {
     fn new(requests: Vec<Request>) -> Self {
-        Self { requests, began: Instant::now(), collisions: 0, last_run: None }
+        Self { requests, began: Instant::now(), collisions: 0, returns: 0, last_run: None }
     }
 
     /// Puts the second half before `parts`, if there is one.
     fn split(&mut self, parts: &mut VecDeque<Part>) {
         if self.requests.len() > 1 {
             let requests = self.requests.split_off(self.requests.len() / 2);
-            parts.push_front(Part { requests, began: self.began, collisions: self.collisions, last_run: None });
+            let (began, collisions, returns) = (self.began, self.collisions, self.returns);
+            parts.push_front(Part { requests, began, collisions, returns, last_run: None });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kv::committing::{Queue, Request, Responder};
 use kv::{BatchDone, Durability, Kv, KvError, Op, OpDone, Read};
@@ -98,6 +98,8 @@ pub struct Postgres {
     cluster: Option<ClusterId>,
     end: Arc<Mutex<Option<DatabaseError>>>,
     watch: Watch,
+    /// Since when the committer cannot commit, and why.
+    away: Arc<Mutex<Option<(Instant, String)>>>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -141,6 +143,7 @@ impl Postgres {
         let responder = Responder::start(Arc::clone(&queue)).map_err(|error| failed(&error))?;
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
+        let away = Arc::<Mutex<Option<(Instant, String)>>>::default();
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -150,7 +153,7 @@ impl Postgres {
             place,
             session: Some(session),
             stopped: None,
-            away_since: None,
+            away: Arc::clone(&away),
             end: Arc::clone(&end),
         };
         let answers = responder.answers();
@@ -158,7 +161,7 @@ impl Postgres {
         let committer = Mutex::new(Some(thread.map_err(|error| failed(&error))?));
         let watch = Watch::start(address.clone())
             .map_err(|error| DatabaseError::Failed(format!("cannot start the watch over the database: {error}")))?;
-        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, committer })
+        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, away, committer })
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
@@ -211,7 +214,11 @@ impl Postgres {
     /// Whether the database is away, or accepts no changes. It is noticed within seconds, whether or not anybody asks for something.
     #[must_use]
     pub fn outage(&self) -> Option<Outage> {
-        self.watch.outage()
+        let committer = || {
+            let away = self.away.lock().clone()?;
+            Some(Outage { lasted: away.0.elapsed(), reason: away.1 })
+        };
+        self.watch.outage().or_else(committer)
     }
 
     /// Counters.

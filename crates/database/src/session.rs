@@ -17,7 +17,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Row};
 use crate::error::sorted;
 use crate::fetched::{Fetched, Needs, behind};
 use crate::statements::Statements;
-use crate::{DatabaseAddress, DatabaseError, tls};
+use crate::{DatabaseAddress, DatabaseError, schema, tls};
 
 /// What a warning of the server at a commit means.
 const UNCONFIRMED: &str = "a commit is on the primary only: the wait for a standby was cancelled";
@@ -227,9 +227,20 @@ impl Connector {
         if batch < known {
             let lost = self.lost_batches(known - batch);
             self.acknowledged.set_lost(&lost);
+            // The process ends soon, and the next one must not start here.
+            if let DatabaseError::LostTransactions(reason) = &lost
+                && let Err(error) = self.close(reason)
+            {
+                tracing::error!("cannot note in the database that it has lost changes: {error}");
+            }
             return Err(lost);
         }
         Ok(session)
+    }
+
+    /// Keeps every manager from starting on the database.
+    pub(crate) fn close(self: &Arc<Self>, reason: &str) -> Result<(), DatabaseError> {
+        schema::close(&mut self.connect_bare()?, Some(reason))
     }
 
     pub(crate) fn lost_batches(&self, batches: i64) -> DatabaseError {

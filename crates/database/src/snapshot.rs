@@ -49,9 +49,12 @@ impl<'a> State<'a> {
                     return Ok(());
                 }
                 // The connection broke while nobody used it. Nothing was read yet, so another one will do.
-                Err(DatabaseError::Unavailable { .. }) if Instant::now() < until => {
+                Err(error @ DatabaseError::Unavailable { .. }) => {
                     drop(pooled);
                     pool.close_idle();
+                    if Instant::now() >= until {
+                        return Err(error);
+                    }
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
                 Err(error) => {

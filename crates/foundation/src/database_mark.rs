@@ -2,6 +2,7 @@
 //! empty namespace, and the manager does not start on it without its database.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use disk::{Access, Disk, DiskError, OpenOptions};
@@ -37,10 +38,17 @@ impl DatabaseMark {
         Self::of_bytes(&bytes).map(Some)
     }
 
-    /// Reads the mark in the directory at `path`, which need not be open. `None`: there is no mark, or it cannot be read.
-    #[must_use]
-    pub fn in_directory(path: &Path) -> Option<Self> {
-        Self::of_bytes(&std::fs::read(path.join(FILE)).ok()?).ok()
+    /// Reads the mark in the directory at `path`, which need not be open. `None`: there is no mark, or no such directory.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::DatabaseMark`] if there is one that cannot be read or decoded.
+    pub fn in_directory(path: &Path) -> Result<Option<Self>, OpenError> {
+        match std::fs::read(path.join(FILE)) {
+            Ok(bytes) => Self::of_bytes(&bytes).map(Some),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(OpenError::DatabaseMark { text: error.to_string() }),
+        }
     }
 
     /// Writes the mark. It is durable when this returns.
@@ -102,7 +110,7 @@ mod tests {
         let mark = DatabaseMark { cluster: ClusterId(0xab), address: "postgres://weir@db1:5432/weir".into() };
         mark.write(&disk).unwrap();
         assert_eq!(DatabaseMark::read(&disk).unwrap(), Some(mark.clone()));
-        assert_eq!(DatabaseMark::in_directory(temp.path()), Some(mark.clone()));
+        assert_eq!(DatabaseMark::in_directory(temp.path()).unwrap(), Some(mark.clone()));
         let text = std::fs::read_to_string(temp.path().join(FILE)).unwrap();
         assert!(
             text.ends_with("\naddress postgres://weir@db1:5432/weir\ncrc32c ee6c7180\n"),
@@ -113,6 +121,7 @@ mod tests {
         }
         std::fs::write(temp.path().join(FILE), text.replace("db1", "db2")).unwrap();
         assert!(matches!(DatabaseMark::read(&disk), Err(OpenError::DatabaseMark { .. })));
+        assert!(matches!(DatabaseMark::in_directory(temp.path()), Err(OpenError::DatabaseMark { .. })));
         DatabaseMark::remove(&disk).unwrap();
         DatabaseMark::remove(&disk).unwrap();
         assert_eq!(DatabaseMark::read(&disk).unwrap(), None);

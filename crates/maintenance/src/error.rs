@@ -117,6 +117,9 @@ pub enum Error {
     /// The database refused or failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// The mark of a namespace in a database cannot be read. Nothing was touched.
+    #[error(transparent)]
+    Mark(OpenError),
     /// A namespace could not be copied or compared.
     #[error("the namespace could not be copied; run this again to continue")]
     Copy(#[source] KvError),
@@ -217,6 +220,7 @@ impl Error {
             Self::CopyDiffers { .. } => Exit::Checksum,
             Self::Refused(error) | Self::ExportNames(error) => error.exit(),
             Self::Close(error)
+            | Self::Mark(error)
             | Self::RepairJournal(error)
             | Self::RebuildStore(error)
             | Self::ExportObjects(error) => error.exit(),

@@ -138,3 +138,50 @@ fn a_transaction_that_an_administrator_ends_runs_again() {
         assert_eq!(get(&*kv.snapshot(), "n").unwrap(), number.to_string());
     }
 }
+
+/// Connecting works, and each connection breaks at the batch: the callers must be told at last.
+#[test]
+fn a_batch_that_breaks_every_connection_is_given_up() {
+    let server = postgres_server::shared();
+    let url = database();
+    let proxy = Proxy::before(server.port());
+    let config = PostgresConfig { patience: Duration::from_secs(1), ..config() };
+    let kv = Postgres::open(&address(&proxy.url(&url, server.port())), "test", config).unwrap();
+    put(&kv, "n", "0").unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                proxy.plan(Fault::BeforeCommit);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let said = queue_add(&kv, "n").recv_timeout(Duration::from_secs(60));
+        is_over.store(true, Ordering::SeqCst);
+        let said = said.expect("it waits for ever");
+        assert!(matches!(said, Err(KvError::Unavailable(_))), "{said:?}");
+        assert!(kv.outage().is_some());
+    });
+    proxy.plan(Fault::None);
+    queue_add(&kv, "n").recv().unwrap().unwrap();
+    assert_eq!(get(&*kv.snapshot(), "n").unwrap(), "1");
+}
+
+/// An account that may not change entries is no outage.
+#[test]
+fn a_change_that_the_account_may_not_make_is_refused_at_once() {
+    let server = postgres_server::shared();
+    let url = database();
+    let kv = Postgres::open(&address(&url), "test", config()).unwrap();
+    put(&kv, "n", "0").unwrap();
+    server
+        .psql(&url, "CREATE FUNCTION weir.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege; END $$;
+             CREATE TRIGGER no BEFORE INSERT ON weir.entries EXECUTE FUNCTION weir.no()")
+        .unwrap();
+    let began = std::time::Instant::now();
+    let said = put(&kv, "n", "1").unwrap_err();
+    assert!(matches!(said, KvError::Unavailable(_)), "{said:?}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+    server.psql(&url, "DROP TRIGGER no ON weir.entries").unwrap();
+    put(&kv, "n", "2").unwrap();
+}

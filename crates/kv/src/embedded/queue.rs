@@ -155,6 +155,12 @@ impl Queue {
         self.state.lock().broken.clone()
     }
 
+    /// Whether it takes no more operations.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Takes no more operations; queued ones are still returned.
     pub fn close(&self) {
         self.state.lock().closed = true;

@@ -73,7 +73,7 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
     if matches!(format.role, DirRole::Disk | DirRole::Store) {
         return Err(Error::NoNames { data: args.data.clone(), is: format.role });
     }
-    if let Some(DatabaseMark { address, .. }) = DatabaseMark::in_directory(&args.data) {
+    if let Some(DatabaseMark { address, .. }) = DatabaseMark::in_directory(&args.data).map_err(Error::Mark)? {
         return Err(Error::InDatabase { data: args.data.clone(), address, advice: BACKUP_OF_DATABASE });
     }
     let mut target = Target::open(&args.target, Some(&format))?;

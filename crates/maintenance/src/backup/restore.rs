@@ -77,7 +77,7 @@ pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
     // Verifies the whole chain before anything is touched.
     chain.iter().try_for_each(|manifest| target.verify(manifest))?;
     let whose = target.whose();
-    if let Some(DatabaseMark { address, .. }) = DatabaseMark::in_directory(path) {
+    if let Some(DatabaseMark { address, .. }) = DatabaseMark::in_directory(path).map_err(Error::Mark)? {
         let advice = "restore that by PostgreSQL's own tools, or give a new directory";
         return Err(Error::InDatabase { data: path.clone(), address, advice });
     }
