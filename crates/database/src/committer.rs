@@ -129,7 +129,8 @@ impl Committer {
                     match self.reconnect() {
                         // A batch whose answer was lost earlier may have been committed: its callers were told that nobody knows.
                         Ok(_) if self.may_try_again(&mut part) => {}
-                        Ok(_) | Err(_) => return part.all(&Err(error.into())),
+                        Ok(_) => return part.all(&Err(error.into())),
+                        Err(error) => return part.all(&Err(error.into())),
                     }
                 }
                 Failed::Unknown(error) => {

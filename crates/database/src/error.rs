@@ -51,7 +51,7 @@ pub enum DatabaseError {
 impl DatabaseError {
     /// Whether the connection is of no use any more.
     pub(crate) fn ends_connection(&self) -> bool {
-        matches!(self, DatabaseError::Unavailable { .. } | DatabaseError::Refused { .. })
+        matches!(self, DatabaseError::Unavailable { .. })
     }
 }
 

@@ -110,16 +110,22 @@ fn a_server_that_is_killed_or_restarted_loses_nothing_that_was_acknowledged() {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(300));
+        // Until the load goes on again, however slow the machine is.
+        let go_on = || {
+            let (before, began) = (done.load(Ordering::SeqCst), std::time::Instant::now());
+            while done.load(Ordering::SeqCst) < before + 6 && began.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        go_on();
         server.kill().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
         server.start_again().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        go_on();
         server.terminate_backends().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        go_on();
         server.stop(StopMode::Fast).unwrap();
         server.start_again().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        go_on();
         is_over.store(true, Ordering::SeqCst);
     });
     assert_eq!(get(&*kv.snapshot(), "n").unwrap(), done.load(Ordering::SeqCst).to_string());
