@@ -24,7 +24,7 @@
 //!
 //! # Portable SQL
 //!
-//! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. Settings that only PostgreSQL knows are optional.
+//! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. `LOCK TABLE` in the commands alone. Settings that only PostgreSQL knows are optional.
 
 mod address;
 mod committer;
@@ -45,7 +45,7 @@ mod watch;
 
 pub use address::{AddressError, DatabaseAddress};
 pub use compare::{Compared, compare};
-pub use copying::{Copying, IfThere, ImportSource, ImportState};
+pub use copying::{Copying, DirectoryMark, IfThere, ImportSource, ImportState};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
 pub use error::DatabaseError;
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};

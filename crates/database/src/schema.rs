@@ -276,6 +276,12 @@ pub(crate) fn close(connection: &mut Connection, reason: Option<&str>) -> Result
     connection.query("UPDATE weir.schema SET closed = $1", &[&reason]).map(drop)
 }
 
+/// Opens the database to managers if it is closed for this reason. Returns whether it was.
+pub(crate) fn open_if_closed_for(connection: &mut Connection, reason: &str) -> Result<bool, DatabaseError> {
+    let opened = connection.query("UPDATE weir.schema SET closed = NULL WHERE closed = $1 RETURNING 1", &[&reason])?;
+    Ok(!opened.is_empty())
+}
+
 fn no_tables(address: &str) -> DatabaseError {
     DatabaseError::Schema(format!("the database {address} has no tables of weir; run `weir db init` for it"))
 }

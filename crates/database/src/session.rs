@@ -321,13 +321,23 @@ impl Connection {
     /// Runs one statement that changes something outside of a transaction. A warning means that a standby has not confirmed it: somebody cancelled the
     /// wait.
     pub(crate) fn change(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, DatabaseError> {
+        self.confirmed(|connection| connection.query(sql, parameters))
+    }
+
+    /// Commits a transaction that has changed something. A warning means the same as for [`Connection::change`].
+    pub(crate) fn commit(&mut self) -> Result<(), DatabaseError> {
+        self.confirmed(|connection| connection.execute("COMMIT"))
+    }
+
+    /// Does `work`, and fails if the server has warned meanwhile.
+    fn confirmed<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, DatabaseError>) -> Result<T, DatabaseError> {
         self.warned.store(false, Ordering::Release);
-        let rows = self.query(sql, parameters)?;
+        let done = work(self)?;
         if self.warned.load(Ordering::Acquire) {
             self.is_broken = true;
             return Err(self.connector.unavailable(UNCONFIRMED));
         }
-        Ok(rows)
+        Ok(done)
     }
 
     /// Ends a transaction without waiting for the answer. Its error does not matter: the transaction changed nothing.

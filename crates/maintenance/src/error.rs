@@ -141,7 +141,7 @@ pub enum Error {
     },
     /// The directory has a namespace of its own.
     #[error(
-        "{data} has a namespace of its own, which is not in a database; nothing was touched. To use that of the database in its place, rename {data}/namespace first"
+        "{data} has a namespace of its own, which is not in a database; nothing was touched. After a finished export, start the manager without a database. If you need the namespace of the database nevertheless, `weir db dump` it, and `weir restore` the dump into a new directory"
     )]
     HasNamespace {
         /// The directory.

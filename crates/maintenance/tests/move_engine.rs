@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use console::Exit;
-use database::{Copying, DatabaseAddress, IfThere, ImportSource, Postgres, PostgresConfig, Schema};
+use database::{Copying, DatabaseAddress, DirectoryMark, IfThere, ImportSource, Postgres, PostgresConfig, Schema};
 use foundation::{
     DataDir, DatabaseMark, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose, Settings, disk_of,
 };
@@ -260,6 +260,12 @@ fn a_namespace_goes_into_a_database_and_comes_back() {
     assert!(manager.entries() == changed, "the entries differ");
     is_closed(&database, "was moved to the data directory");
     refused(manager.export(&database), "has a namespace of its own");
+    // Not even if somebody gives the directory's namespace another name: that of the database is old.
+    let (name, other) = (manager.path().join("namespace"), manager.path().join("namespace-moved-9"));
+    std::fs::rename(&name, &other).unwrap();
+    refused(manager.export(&database), "was moved out already");
+    assert_eq!(manager.mark(), None);
+    std::fs::rename(&other, &name).unwrap();
     manager.with_names(|namespace| {
         assert!(is_there(namespace, b"/tree/plain/new") && !is_there(namespace, b"/link"));
         file(namespace, b"/tree/plain/newer");
@@ -306,7 +312,7 @@ fn an_interrupted_import_goes_on_and_notices_that_the_manager_has_run_since() {
     assert_eq!(refused(manager.import(&database, false), "the copy has another value"), Exit::Checksum);
     is_closed(&database, "weir db import");
     manager.with_names(|namespace| assert!(is_there(namespace, b"/tree/plain/since")));
-    import::cancel(&database, true).unwrap();
+    import::cancel(&database, None, true).unwrap();
     begin(9000);
     assert_eq!(manager.import(&database, false).unwrap(), Exit::Done);
     on_database(&database, |namespace| {
@@ -326,6 +332,9 @@ fn the_last_steps_of_a_move_can_be_repeated() {
     postgres_server::shared().psql(&url, complete).unwrap();
     std::fs::rename(manager.path().join("namespace-moved-1"), manager.path().join("namespace")).unwrap();
     assert!(manager.refuses_to_start());
+    for data in [None, Some(manager.path())] {
+        refused(import::cancel(&database, data, true), "it is complete");
+    }
     manager.import(&database, false).unwrap();
     on_database(&database, |namespace| assert!(is_there(namespace, b"/tree/plain")));
     // The database has noted the export, and the directory still has its mark.
@@ -339,9 +348,9 @@ fn the_last_steps_of_a_move_can_be_repeated() {
     // Cancelled, the database goes on.
     manager.import(&database, true).unwrap();
     let mut copying = Copying::connect(&database).unwrap();
-    copying.begin_export("elsewhere", CLUSTER).unwrap();
+    copying.begin_export("elsewhere", CLUSTER, DirectoryMark::Present).unwrap();
     refused(manager.export(&database), "elsewhere was not finished");
-    import::cancel(&database, true).unwrap();
+    import::cancel(&database, None, true).unwrap();
     on_database(&database, |namespace| assert!(is_there(namespace, b"/tree/plain")));
 }
 

@@ -13,7 +13,9 @@ use crate::exit::Exit;
 /// Runs one of the commands.
 pub(crate) fn run(command: &DbCopyCommand) -> Result<Exit, Failure> {
     let done = match command {
-        DbCopyCommand::Import(args) if args.cancel => import::cancel(&settings(&args.database)?.1, args.json),
+        DbCopyCommand::Import(args) if args.cancel => {
+            import::cancel(&settings(&args.database)?.1, args.data.as_deref(), args.json)
+        }
         DbCopyCommand::Import(args) => {
             let (config, database) = settings(&args.database)?;
             let from = match &args.backup {
@@ -23,7 +25,7 @@ pub(crate) fn run(command: &DbCopyCommand) -> Result<Exit, Failure> {
             let options = ImportOptions { database, from, replace: args.replace, json: args.json };
             import::run(&options, &config.foundation())
         }
-        DbCopyCommand::Export(args) if args.cancel => import::cancel(&settings(&args.database)?.1, args.json),
+        DbCopyCommand::Export(args) if args.cancel => import::cancel(&settings(&args.database)?.1, None, args.json),
         DbCopyCommand::Export(args) => {
             let (config, database) = settings(&args.database)?;
             let data = args.data.clone().unwrap_or_else(usual_data);

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use console::Exit;
-use database::{Copying, DatabaseAddress};
+use database::{Copying, DatabaseAddress, DirectoryMark};
 use disk::{Disk, DiskError};
 use foundation::layout::{JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR};
 use foundation::{DataDir, DatabaseMark, DirRole, IfNew, OpenError, Settings, disk_of};
@@ -57,9 +57,13 @@ pub fn run(args: &ExportOptions, settings: &Settings) -> Result<Exit, Error> {
     }
     let mut screen = Screen::new(args.json);
     let mut copying = Copying::connect(&args.database)?;
-    copying.begin_export(&described(&data), cluster_of(&data))?;
-    if mark.is_none() {
-        let mark = DatabaseMark { cluster: cluster_of(&data), address: args.database.to_string() };
+    let address = args.database.to_string();
+    let is_here = mark.as_ref().is_some_and(|mark| mark.address == address);
+    let directory = if is_here { DirectoryMark::Present } else { DirectoryMark::Absent };
+    copying.begin_export(&described(&data), cluster_of(&data), directory)?;
+    if !is_here {
+        // Also over the mark of the same database under another address: the next attempt looks for this one.
+        let mark = DatabaseMark { cluster: cluster_of(&data), address };
         mark.write(&*disk).map_err(|error| failed(error.into()))?;
     }
     let aside = place(&data, &disk, settings, &mut copying, &mut screen)?;

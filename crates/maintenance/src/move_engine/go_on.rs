@@ -19,6 +19,10 @@ use crate::{Error, now};
 /// The committer's name of a manager. A manager that still runs stops.
 const COMMITTER: &str = "manager";
 
+/// Why the database is closed meanwhile.
+const CLOSED: &str =
+    "it is being continued after a restore, and that was not finished; run `weir db continue --after-restore` again";
+
 /// The database to continue.
 #[derive(Clone, Debug)]
 pub struct ContinueOptions {
@@ -44,14 +48,14 @@ pub fn run(args: &ContinueOptions) -> Result<Exit, Error> {
 /// Continues `database`, which has the state of the time `taken`, and opens it to managers. Returns what the operator must know.
 pub(super) fn above_everything(database: &DatabaseAddress, taken: Timestamp) -> Result<Vec<String>, Error> {
     let mut copying = Copying::connect(database)?;
-    copying.begin_repair("it is being continued after a restore, and that was not finished; run `weir db continue --after-restore` again")?;
+    copying.begin_repair(CLOSED)?;
     let engine = Arc::new(Postgres::open_closed(database, COMMITTER, PostgresConfig::default())?);
     let continued = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, now(), NamespaceConfig::default())
         .map_err(Error::RaiseNumbers)
         .and_then(|namespace| continue_above(&namespace, taken));
     engine.stop();
     let incarnation = continued?;
-    copying.end_repair()?;
+    copying.end_repair(CLOSED)?;
     let mut words = vec![incarnation];
     words.extend(LOST_BY_A_MANAGER.map(str::to_owned));
     Ok(words)

@@ -26,6 +26,9 @@ use crate::backup::manifest::Manifest;
 use crate::backup::target::{Target, TargetError};
 use crate::{Error, now};
 
+/// How the text of a backup as the source of an import begins. No directory is marked after such an import.
+const BACKUP: &str = "backup ";
+
 /// Where an import takes the namespace from.
 #[derive(Clone, Debug)]
 pub enum ImportFrom {
@@ -70,13 +73,24 @@ pub fn run(args: &ImportOptions, settings: &Settings) -> Result<Exit, Error> {
     say(args.json, &result, &lines)
 }
 
-/// Ends an unfinished import or export of `database`, and prints that.
+/// Ends an unfinished import or export of `database`, and prints that. `data`: the data directory from which a complete import came.
 ///
 /// # Errors
 ///
-/// There is none, or those of the database.
-pub fn cancel(database: &DatabaseAddress, is_json: bool) -> Result<Exit, Error> {
-    Copying::connect(database)?.cancel()?;
+/// There is none, or a complete import may have been handed over, or those of the database.
+pub fn cancel(database: &DatabaseAddress, data: Option<&Path>, is_json: bool) -> Result<Exit, Error> {
+    // It stays open to the end, so that nobody marks it meanwhile.
+    let data = data.map(|path| DataDir::open_as(path, DirRole::Manager, None, IfNew::Refuse, now())).transpose()?;
+    let unmarked = match &data {
+        Some(data) => {
+            let mark = DatabaseMark::read(&*disk_of(data)).map_err(|error| refused(data, error))?;
+            mark.is_none().then(|| format!("{} as of session ", described(data)))
+        }
+        None => None,
+    };
+    Copying::connect(database)?.cancel(|source| {
+        source.starts_with(BACKUP) || unmarked.as_deref().is_some_and(|directory| source.starts_with(directory))
+    })?;
     let words = "cancelled: the namespace is where it was before, and can be used there";
     say(is_json, &json!({ "cancelled": true, "database": database.to_string() }), &[words.into()])
 }
@@ -171,7 +185,7 @@ fn from_backup(args: &ImportOptions, path: &Path, screen: &mut Screen) -> Result
         Ok::<_, Error>(entries)
     };
     let taken = show_time(u64::try_from(last.taken.secs()).unwrap_or(0));
-    let text = format!("backup {} of {taken} (record {} of journal {:016x})", last.number, last.upto, last.log);
+    let text = format!("{BACKUP}{} of {taken} (record {} of journal {:016x})", last.number, last.upto, last.log);
     let source = ImportSource { text: text.clone(), cluster: ClusterId(whose.cluster) };
     let mut copying = Copying::connect(&args.database)?;
     if let ImportState::Copying { after, mut entries } = copying.begin_import(&source, if_there(args))? {

@@ -45,11 +45,13 @@ pub struct DbImportArgs {
     /// numbers that may be in use.
     #[arg(long, value_name = "FOLDER")]
     pub backup: Option<PathBuf>,
-    /// Remove what the database has of an interrupted import, or of a namespace that `weir db export` has moved out.
+    /// Begin again: remove what the database has of an earlier import that was not ended, or of a namespace that
+    /// `weir db export` has moved out.
     #[arg(long)]
     pub replace: bool,
-    /// End an interrupted import: the database gets empty again, and the data directory stays as it is.
-    #[arg(long, conflicts_with_all = ["data", "backup", "replace"])]
+    /// End an interrupted import: the database gets empty again, and the data directory stays as it is. If all entries
+    /// were copied already, name the data directory (--data), which must not have the file DATABASE.
+    #[arg(long, conflicts_with_all = ["backup", "replace"])]
     pub cancel: bool,
     /// Print the result as JSON on stdout.
     #[arg(long)]

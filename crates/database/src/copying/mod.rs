@@ -1,8 +1,11 @@
 //! [`Copying`]: a namespace on its way into the database or out of it.
 //!
 //! While a copy is under way the database is closed to managers (`weir.schema.closed`), and no manager that still runs can commit. The row
-//! in `weir.copy` says what is copied, and how far an import has come. Each chunk of an import is one statement, which also moves the
-//! position. So an import that was killed goes on where it was. No transaction is open between two chunks.
+//! in `weir.copy` says what is copied, by which process, and how far an import has come. Each chunk of an import is one statement, which also
+//! moves the position. So an import that was killed goes on where it was. No transaction is open between two chunks.
+
+mod repair;
+mod steps;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +21,6 @@ use crate::{DatabaseAddress, DatabaseError};
 const COMMAND: Limits = Limits { statement: Duration::from_secs(600), lock: Duration::from_secs(30) };
 /// Entries that are read at once.
 const CHUNK: i64 = 1000;
-/// Entries that are removed at once.
-const REMOVED_AT_ONCE: i64 = 10_000;
-/// How often a transaction that collides with others is tried.
-const ATTEMPTS: u32 = 10;
 
 const IMPORT: &str = "import";
 const EXPORT: &str = "export";
@@ -42,6 +41,15 @@ pub enum IfThere {
     Refuse,
     /// Remove them.
     Replace,
+}
+
+/// Whether the target of an export, a data directory, says that its namespace is in the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectoryMark {
+    /// It does: no manager starts on the directory alone.
+    Present,
+    /// It does not, or it names another database.
+    Absent,
 }
 
 /// How far an import has come.
@@ -102,7 +110,7 @@ impl Copying {
     /// [`DatabaseError::Copy`]: the database has another namespace, or a part of another copy. [`DatabaseError::Schema`]: it is closed for another
     /// reason.
     pub fn begin_import(&mut self, source: &ImportSource, if_there: IfThere) -> Result<ImportState, DatabaseError> {
-        let state = self.transaction(|copying| copying.try_begin_import(source, if_there))?;
+        let state = self.closing_transaction(|copying| copying.try_begin_import(source, if_there))?;
         if matches!(state, ImportState::Copying { after: None, .. }) {
             // This import has copied nothing yet: what is there is from the one that it replaces.
             self.remove_entries()?;
@@ -142,9 +150,9 @@ impl Copying {
                     row.other
                 )));
             }
-            Some(row) if row.direction == EXPORT => None,
-            Some(row) if row.other == source.text && row.is_complete => Some(ImportState::Complete),
+            // Also a complete import of the same state: the database may have changed it since.
             Some(_) if replace => None,
+            Some(row) if row.other == source.text && row.is_complete => Some(ImportState::Complete),
             Some(row) if row.other == source.text => {
                 Some(ImportState::Copying { after: row.position, entries: u64::try_from(row.entries).unwrap_or(0) })
             }
@@ -179,26 +187,19 @@ impl Copying {
         let Some((last, _)) = entries.last() else { return Ok(()) };
         let keys: Vec<&[u8]> = entries.iter().map(|(key, _)| key.as_slice()).collect();
         let values: Vec<&[u8]> = entries.iter().map(|(_, value)| value.as_slice()).collect();
-        let (last, process) = (last.as_slice(), self.process.as_slice());
+        let (last, own) = (last.as_slice(), self.process);
+        let process = own.as_slice();
         let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
         // One statement, so that entries and position are written together.
         let put = "WITH moved AS (
                 UPDATE weir.copy SET position = $3::bytea, entries = entries + $4::int8
                 WHERE direction = 'import' AND process = $5::bytea AND NOT is_complete RETURNING 1
+            ), written AS (
+                INSERT INTO weir.entries (key, value)
+                SELECT n.key, n.value FROM unnest($1::bytea[], $2::bytea[]) AS n (key, value), moved
             )
-            INSERT INTO weir.entries (key, value)
-            SELECT n.key, n.value FROM unnest($1::bytea[], $2::bytea[]) AS n (key, value), moved";
-        for attempt in 1.. {
-            let written = self
-                .connection
-                .run(async |client| client.execute(put, &[&keys, &values, &last, &count, &process]).await);
-            match written {
-                Ok(0) => return Err(self.taken_over()),
-                Err(DatabaseError::Conflict(_)) if attempt < ATTEMPTS => {}
-                written => return written.map(drop),
-            }
-        }
-        Ok(())
+            SELECT 1 FROM moved";
+        self.guarded(put, &[&keys, &values, &last, &count, &process]).map(drop)
     }
 
     /// Notes that all entries of an import were written and compared. The database stays closed until [`Copying::finish_import`].
@@ -237,51 +238,17 @@ impl Copying {
         })
     }
 
-    /// Closes the database for a repair of its namespace: `reason` says what must be done if it is interrupted. A manager that still runs on it
-    /// stops.
+    /// Begins an export to `target`, or continues it. The database is closed from now on, and a manager that still runs on it stops. `mark`: a
+    /// finished export is repeated only as long as the target has the mark. Later the namespace goes on there, and the database has an old one.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: it has no namespace, or a part of a copy.
-    pub fn begin_repair(&mut self, reason: &str) -> Result<(), DatabaseError> {
-        self.transaction(|copying| {
-            let address = copying.address.clone();
-            schema::owner(&mut copying.connection, &address, " FOR UPDATE")?;
-            let refused = |why: String| {
-                Err(DatabaseError::Copy(format!("cannot continue the namespace of the database {address}: {why}")))
-            };
-            match copying.row()? {
-                Some(row) if row.direction == IMPORT => {
-                    return refused(format!("the import of {} into it was not finished; run that again", row.other));
-                }
-                Some(row) if row.is_complete => return refused(format!("it was moved to {}", row.other)),
-                Some(row) => {
-                    return refused(format!("its export to {} was not finished; run that again", row.other));
-                }
-                None if !copying.has_entries()? => return refused("it has none".into()),
-                None => {}
-            }
-            copying.close(reason)
-        })
+    /// [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or one that was moved out, or a part of a copy.
+    /// [`DatabaseError::Schema`]: it is closed for another reason.
+    pub fn begin_export(&mut self, target: &str, ours: ClusterId, mark: DirectoryMark) -> Result<(), DatabaseError> {
+        self.closing_transaction(|copying| copying.try_begin_export(target, ours, mark))
     }
 
-    /// Opens the database to managers after a repair.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub fn end_repair(&mut self) -> Result<(), DatabaseError> {
-        self.transaction(|copying| schema::close(&mut copying.connection, None))
-    }
-
-    /// Begins an export to `target`, or continues it. The database is closed from now on, and a manager that still runs on it stops.
-    ///
-    /// # Errors
-    /// [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or a part of a copy. [`DatabaseError::Schema`]: it is closed for
-    /// another reason.
-    pub fn begin_export(&mut self, target: &str, ours: ClusterId) -> Result<(), DatabaseError> {
-        self.transaction(|copying| copying.try_begin_export(target, ours))
-    }
-
-    fn try_begin_export(&mut self, target: &str, ours: ClusterId) -> Result<(), DatabaseError> {
+    fn try_begin_export(&mut self, target: &str, ours: ClusterId, mark: DirectoryMark) -> Result<(), DatabaseError> {
         let address = self.address.clone();
         let refused = |why: String| {
             Err(DatabaseError::Copy(format!("cannot export the namespace of the database {address}: {why}")))
@@ -298,6 +265,12 @@ impl Copying {
             (None, ..) => return refused("it has none".into()),
             (Some(cluster), ..) if cluster != ours => {
                 return refused(format!("it belongs to cluster {cluster}, and the data directory to cluster {ours}"));
+            }
+            (_, Some(row), _) if row.is_complete && mark == DirectoryMark::Absent => {
+                return refused(format!(
+                    "the namespace was moved out already, to {}; what the database has is old. If that directory is lost, use a backup of it (`weir restore`)",
+                    row.other
+                ));
             }
             (_, Some(row), _) if row.other != target && row.is_complete => {
                 return refused(format!("it was moved to {} already", row.other));
@@ -336,23 +309,35 @@ impl Copying {
         })
     }
 
-    /// Ends an unfinished import or export as if it had not begun. Of an import, the entries that were copied are removed.
+    /// Ends an unfinished import or export as if it had not begun. Of an import, the entries that were copied are removed. A complete import may have
+    /// been handed over: it is ended only if `is_unmarked` says of its source that no directory has the mark of a namespace in the database.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: there is none, or it is complete.
-    pub fn cancel(&mut self) -> Result<(), DatabaseError> {
-        let process = self.process.as_slice().to_vec();
+    /// [`DatabaseError::Copy`]: there is nothing to end, or it may have been handed over. [`DatabaseError::TakenOver`]: another process continues the
+    /// copy, or cancels it as well. Those of the database.
+    pub fn cancel(&mut self, is_unmarked: impl Fn(&str) -> bool) -> Result<(), DatabaseError> {
+        let own = self.process;
+        let process = own.as_slice();
         let is_import = self.transaction(|copying| {
-            schema::owner(&mut copying.connection, &copying.address, " FOR UPDATE")?;
-            let row = copying.row()?.filter(|row| !row.is_complete);
+            let address = copying.address.clone();
+            schema::owner(&mut copying.connection, &address, " FOR UPDATE")?;
+            let row = copying.row()?.filter(|row| row.direction == IMPORT || !row.is_complete);
             let Some(row) = row else {
                 return Err(DatabaseError::Copy(format!(
-                    "there is nothing to cancel: no import or export of the database {} is unfinished",
-                    copying.address
+                    "there is nothing to cancel: no import or export of the database {address} is unfinished"
                 )));
             };
+            if row.is_complete && !is_unmarked(&row.other) {
+                return Err(DatabaseError::Copy(format!(
+                    "cannot cancel the import of {} into the database {address}: it is complete, and that directory may say already that its namespace is in the database. Run the import again, which ends it. If the directory does not have the file DATABASE, you can cancel the import: add --data with that directory",
+                    row.other
+                )));
+            }
             // It begins again: the position does not count any more, and the process that may still copy stops.
-            copying.connection.query("UPDATE weir.copy SET process = $1, position = NULL, entries = 0", &[&process])?;
+            copying.connection.query(
+                "UPDATE weir.copy SET process = $1, position = NULL, entries = 0, is_complete = false",
+                &[&process],
+            )?;
             Ok(row.direction == IMPORT)
         })?;
         if is_import {
@@ -364,6 +349,12 @@ impl Copying {
                 return Err(copying.taken_over());
             }
             if is_import {
+                if copying.has_entries()? {
+                    return Err(DatabaseError::Copy(format!(
+                        "cannot cancel the import into the database {}: somebody has added entries meanwhile; cancel it again",
+                        copying.address
+                    )));
+                }
                 copying.connection.query("UPDATE weir.schema SET cluster = NULL", &[])?;
             }
             schema::close(&mut copying.connection, None)
@@ -410,80 +401,5 @@ impl Copying {
     /// Those of the database.
     pub fn end_view(&mut self) -> Result<(), DatabaseError> {
         self.connection.execute("COMMIT")
-    }
-
-    fn row(&mut self) -> Result<Option<Row>, DatabaseError> {
-        let rows =
-            self.connection.query("SELECT direction, other, position, entries, is_complete FROM weir.copy", &[])?;
-        Ok(rows.first().map(|row| Row {
-            direction: row.get(0),
-            other: row.get(1),
-            position: row.get(2),
-            entries: row.get(3),
-            is_complete: row.get(4),
-        }))
-    }
-
-    fn has_entries(&mut self) -> Result<bool, DatabaseError> {
-        Ok(!self.connection.query("SELECT 1 FROM weir.entries LIMIT 1", &[])?.is_empty())
-    }
-
-    /// Removes all entries, in steps.
-    fn remove_entries(&mut self) -> Result<(), DatabaseError> {
-        // From the last removed key on: what is before it would have to be passed over each time, until the database has cleaned up.
-        let remove = "WITH gone AS (
-                DELETE FROM weir.entries
-                WHERE key IN (SELECT key FROM weir.entries WHERE key > $1::bytea ORDER BY key LIMIT $2::int8) RETURNING key
-            )
-            SELECT key FROM gone ORDER BY key DESC LIMIT 1";
-        let mut after: Vec<u8> = Vec::new();
-        loop {
-            let rows = self.connection.query(remove, &[&after, &REMOVED_AT_ONCE])?;
-            let Some(last) = rows.first() else { return Ok(()) };
-            after = last.get(0);
-        }
-    }
-
-    /// Closes the database. A manager that still runs loses its place, so that it cannot commit.
-    fn close(&mut self, reason: &str) -> Result<(), DatabaseError> {
-        let nobody: [u8; 16] = rand::random();
-        self.connection.query("UPDATE weir.committers SET fence = fence + 1, process = $1", &[&nobody.as_slice()])?;
-        schema::close(&mut self.connection, Some(reason))
-    }
-
-    fn complete(&mut self, direction: &str) -> Result<(), DatabaseError> {
-        let process = self.process.as_slice();
-        let noted = self.connection.query(
-            "UPDATE weir.copy SET is_complete = true WHERE direction = $1 AND process = $2 RETURNING 1",
-            &[&direction, &process],
-        )?;
-        if noted.is_empty() { Err(self.taken_over()) } else { Ok(()) }
-    }
-
-    fn taken_over(&self) -> DatabaseError {
-        DatabaseError::TakenOver(format!(
-            "another process continues or has cancelled this copy at the database {}; this one stops",
-            self.address
-        ))
-    }
-
-    /// Does `work` in one transaction, again if it collides with another one.
-    fn transaction<T>(
-        &mut self,
-        mut work: impl FnMut(&mut Self) -> Result<T, DatabaseError>,
-    ) -> Result<T, DatabaseError> {
-        let mut attempt = 1;
-        loop {
-            self.connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")?;
-            let done = work(self).and_then(|done| self.connection.execute("COMMIT").map(|()| done));
-            if done.is_err() && !self.connection.is_broken() {
-                // It changed nothing in any case.
-                let _ = self.connection.execute("ROLLBACK");
-            }
-            match done {
-                Err(DatabaseError::Conflict(_)) if attempt < ATTEMPTS => attempt += 1,
-                done => return done,
-            }
-        }
     }
 }
