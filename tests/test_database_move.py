@@ -185,6 +185,9 @@ def test_a_database_that_was_set_back_must_be_continued(cluster, database, postg
     assert cluster.manager.stop() == 0
     postgres.psql(f"DROP DATABASE {name}")
     postgres.psql(f"ALTER DATABASE earlier RENAME TO {name}")
+    # However often it is tried.
+    for _ in range(3):
+        refuses_to_start(cluster, "is older than this manager's directory", "--database", database)
     assert db("continue", database, "--after-restore")["continued"] is True
     run_on(cluster, "--database", database)
     all_there(cluster, contents, tmp_path)

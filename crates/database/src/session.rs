@@ -200,6 +200,8 @@ impl Connector {
         // A small table tempts the planner to read all of it, and then the transaction counts as having seen all of it. Databases that do not
         // know the setting plan as they do.
         let _ = connection.execute("SET enable_seqscan = off");
+        // Its compiler takes longer than any of the statements here.
+        let _ = connection.execute("SET jit = off");
         let statements = connection.run(async |client| Statements::prepare(client).await)?;
         Ok(Session { connection, statements, generation })
     }

@@ -6,7 +6,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use disk::{Access, Disk, DiskError, OpenOptions};
-use types::{ClusterId, Crc32c};
+use namespace::Progress;
+use types::{ClusterId, Crc32c, Incarnation, SessionId};
 
 use crate::error::OpenError;
 
@@ -22,6 +23,8 @@ pub struct DatabaseMark {
     pub cluster: ClusterId,
     /// The address of the database without a password, as of the last start. It only helps people: a database may move.
     pub address: String,
+    /// How far the namespace had come at the last start. A database that is behind that has lost changes, or is another copy.
+    pub progress: Progress,
 }
 
 impl DatabaseMark {
@@ -79,7 +82,10 @@ impl DatabaseMark {
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!("{FIRST}cluster {:032x}\naddress {}\n", self.cluster.0, self.address.escape_default());
+        let Progress { incarnation, session } = self.progress;
+        let (cluster, address) = (self.cluster.0, self.address.escape_default());
+        let mut text =
+            format!("{FIRST}cluster {cluster:032x}\naddress {address}\nincarnation {incarnation}\nsession {session}\n");
         let crc = Crc32c::of(text.as_bytes()).0;
         let _ = writeln!(text, "crc32c {crc:08x}"); // a string takes everything
         text
@@ -89,11 +95,20 @@ impl DatabaseMark {
         let mut lines = text.strip_prefix(FIRST)?.lines();
         let cluster = u128::from_str_radix(lines.next()?.strip_prefix("cluster ")?, 16).ok()?;
         let address = lines.next()?.strip_prefix("address ")?.to_owned();
+        let incarnation = Incarnation(number(lines.next()?, "incarnation ")?);
+        let session = SessionId(number(lines.next()?, "session ")?);
         let crc = lines.next()?.strip_prefix("crc32c ")?;
         let before = text.strip_suffix(&format!("crc32c {crc}\n"))?;
         let is_whole = u32::from_str_radix(crc, 16) == Ok(Crc32c::of(before.as_bytes()).0) && crc.len() == 8;
-        is_whole.then_some(Self { cluster: ClusterId(cluster), address })
+        let progress = Progress { incarnation, session };
+        is_whole.then_some(Self { cluster: ClusterId(cluster), address, progress })
     }
+}
+
+/// The number in `line` after `name`, if it is written as [`DatabaseMark::to_text`] writes it.
+fn number(line: &str, name: &str) -> Option<u64> {
+    let text = line.strip_prefix(name)?;
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 
 #[cfg(test)]
@@ -107,13 +122,15 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         assert_eq!(DatabaseMark::read(&disk).unwrap(), None);
-        let mark = DatabaseMark { cluster: ClusterId(0xab), address: "postgres://weir@db1:5432/weir".into() };
+        let progress = Progress { incarnation: Incarnation(3), session: SessionId(17) };
+        let address = "postgres://weir@db1:5432/weir".to_owned();
+        let mark = DatabaseMark { cluster: ClusterId(0xab), address, progress };
         mark.write(&disk).unwrap();
         assert_eq!(DatabaseMark::read(&disk).unwrap(), Some(mark.clone()));
         assert_eq!(DatabaseMark::in_directory(temp.path()).unwrap(), Some(mark.clone()));
         let text = std::fs::read_to_string(temp.path().join(FILE)).unwrap();
         assert!(
-            text.ends_with("\naddress postgres://weir@db1:5432/weir\ncrc32c ee6c7180\n"),
+            text.ends_with("\naddress postgres://weir@db1:5432/weir\nincarnation 3\nsession 17\ncrc32c 3bec89f2\n"),
             "as in formats.md: {text}"
         );
         for end in 0..text.len() {
@@ -122,6 +139,13 @@ mod tests {
         std::fs::write(temp.path().join(FILE), text.replace("db1", "db2")).unwrap();
         assert!(matches!(DatabaseMark::read(&disk), Err(OpenError::DatabaseMark { .. })));
         assert!(matches!(DatabaseMark::in_directory(temp.path()), Err(OpenError::DatabaseMark { .. })));
+        // A number that is not written as it should be, although the checksum is right.
+        for other in ["session +17", "session 017", "session ", "session -1", "sessions 17"] {
+            let before = text.replace("session 17", other);
+            let before = before.strip_suffix("crc32c 3bec89f2\n").unwrap();
+            let crc = Crc32c::of(before.as_bytes()).0;
+            assert_eq!(DatabaseMark::parse(&format!("{before}crc32c {crc:08x}\n")), None, "{other}");
+        }
         DatabaseMark::remove(&disk).unwrap();
         DatabaseMark::remove(&disk).unwrap();
         assert_eq!(DatabaseMark::read(&disk).unwrap(), None);

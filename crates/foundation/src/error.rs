@@ -7,7 +7,7 @@ use database::DatabaseError;
 use disk::DiskError;
 use journal::JournalError;
 use kv::KvError;
-use namespace::NsError;
+use namespace::{NsError, Progress};
 use store::StoreError;
 use types::{ClusterId, ErrorCode};
 
@@ -106,6 +106,19 @@ pub enum OpenError {
         /// The database at the last start.
         before: String,
     },
+    /// The namespace in the database is older than at the manager's last start.
+    #[error(
+        "the database {address} is older than this manager's directory: it ends with {found}, and the directory has seen {expected}; it was \
+         restored, or is a replica that was behind, or another copy. Its namespace was not changed"
+    )]
+    OlderDatabase {
+        /// The database.
+        address: String,
+        /// How far its namespace has come.
+        found: Box<Progress>,
+        /// How far it had come at the manager's last start.
+        expected: Box<Progress>,
+    },
 }
 
 impl OpenError {
@@ -116,6 +129,7 @@ impl OpenError {
             Self::Disk(error) => error.code(),
             Self::Journal(JournalError::Missing { .. })
             | Self::OlderNamespace { .. }
+            | Self::OlderDatabase { .. }
             | Self::RebuildInterrupted
             | Self::RestoreInterrupted
             | Self::JournalResetUnfinished
@@ -159,6 +173,7 @@ impl OpenError {
                 | Self::NotInDatabase { .. }
                 | Self::OtherDatabase { .. }
                 | Self::EmptyDatabase { .. }
+                | Self::OlderDatabase { .. }
                 | Self::DatabaseMark { .. }
         )
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use database::{DatabaseAddress, Postgres, PostgresConfig, Schema};
 use disk::Disk;
-use kv::{BatchDone, Embedded, JournaledIndex, Recovery};
+use kv::{BatchDone, Embedded, JournaledIndex, Kv as _, Recovery};
 use namespace::Namespace;
 use types::{ClusterId, Timestamp};
 
@@ -128,12 +128,19 @@ pub(crate) fn in_directory_only(disk: &dyn Disk) -> Result<(), OpenError> {
     }
 }
 
-/// Connects to the database of the manager's directory on `disk`, which belongs to `cluster`. Nothing in either is changed if they do not belong together.
+/// A database that belongs to a manager's directory, and the mark of the directory.
+pub(crate) struct Connected {
+    postgres: Arc<Postgres>,
+    mark: DatabaseMark,
+}
+
+/// Connects to the database of the manager's directory on `disk`, which belongs to `cluster`. The namespace and the directory are not changed if they do
+/// not belong together.
 pub(crate) fn connect(
     disk: &dyn Disk,
     cluster: ClusterId,
     settings: &DatabaseSettings,
-) -> Result<Arc<Postgres>, OpenError> {
+) -> Result<Connected, OpenError> {
     let address = settings.address.to_string();
     let mark = DatabaseMark::read(disk)?;
     if mark.is_none() && holds_directory(disk, NAMESPACE_DIR)? {
@@ -155,21 +162,31 @@ pub(crate) fn connect(
     if found != cluster {
         return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });
     }
-    let mark_now = DatabaseMark { cluster, address };
+    let expected = mark.as_ref().map(|mark| mark.progress).unwrap_or_default();
+    // Before the namespace is opened: each opening begins a session, and after enough attempts an older namespace would pass for the right one.
+    let found = namespace::progress(&*postgres.snapshot())?.unwrap_or_default();
+    if found < expected {
+        return Err(OpenError::OlderDatabase { address, found: Box::new(found), expected: Box::new(expected) });
+    }
+    let mark_now = DatabaseMark { cluster, address, progress: expected };
     if mark.as_ref() != Some(&mark_now) {
         // Before anything is acknowledged that is in the database alone.
         mark_now.write(disk)?;
     }
-    Ok(Arc::new(postgres))
+    Ok(Connected { postgres: Arc::new(postgres), mark: mark_now })
 }
 
-/// Opens the namespace in the database.
+/// Opens the namespace in the database, and notes its progress in the directory on `disk`. The database has committed the new session before that, so the
+/// mark is never ahead of it. Nothing is served before the mark is durable.
 pub(crate) fn open(
-    postgres: Arc<Postgres>,
+    connected: Connected,
+    disk: &dyn Disk,
     settings: &Settings,
     objects_passed_over: u64,
     now: Timestamp,
 ) -> Result<ManagerNames, OpenError> {
+    let Connected { postgres, mark } = connected;
     let namespace = namespace_on(Arc::clone(&postgres) as Arc<dyn kv::Kv>, settings, objects_passed_over, now)?;
+    DatabaseMark { progress: namespace.progress(), ..mark }.write(disk)?;
     Ok(ManagerNames { namespace, engine: NamesEngine::Database(postgres) })
 }

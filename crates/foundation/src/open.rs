@@ -246,7 +246,8 @@ impl ManagerFoundation {
     ///
     /// # Errors
     ///
-    /// As [`Foundation::open`], and those of the database. It must belong to the directory: either both are new, or both have the same cluster.
+    /// As [`Foundation::open`], and those of the database. It must belong to the directory: either both are new, or both have the same cluster, and the
+    /// database has at least what it had at the last start.
     pub fn open_names_in(
         database: &DatabaseSettings,
         data: &DataDir,
@@ -255,9 +256,10 @@ impl ManagerFoundation {
         now: Timestamp,
     ) -> Result<Self, OpenError> {
         let disk = disk_of(data);
-        let postgres = manager_names::connect(&*disk, ClusterId(data.format.cluster), database)?;
+        let connected = manager_names::connect(&*disk, ClusterId(data.format.cluster), database)?;
         let storage_base = StorageBase::open(disk, settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
-        let names = manager_names::open(postgres, settings, namespace::count_to_pass_over(random), now)?;
+        let passed_over = namespace::count_to_pass_over(random);
+        let names = manager_names::open(connected, &*storage_base.disk, settings, passed_over, now)?;
         storage_base.keep_journal();
         Ok(Foundation::of(storage_base, data, names, ()))
     }

@@ -57,7 +57,7 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
              that the namespace does not know are listed (docs/how-to/recover.md)"
         )),
         OpenError::NotInDatabase { .. } => Some(format!(
-            "Run `weir db import --data {data}` to move the namespace into the database, or start the manager without \
+            "Run `weir db import --data {data} --database URL` to move the namespace into the database, or start the manager without \
              --database (docs/how-to/database.md)"
         )),
         OpenError::OtherDatabase { .. } => Some(
@@ -69,6 +69,12 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
         OpenError::EmptyDatabase { .. } => Some(
             "Name the database that has the namespace; if it is lost, restore it by PostgreSQL's own tools \
              (docs/how-to/database.md)"
+                .to_owned(),
+        ),
+        OpenError::OlderDatabase { .. } => Some(
+            "If another database has everything, name that one. Otherwise stop all managers and run `weir db continue \
+             --after-restore --database URL`: it continues with this database above all numbers that may be in use; \
+             changes that it lacks are lost (docs/how-to/database.md)"
                 .to_owned(),
         ),
         error if error.is_lost_store() => Some(format!(

@@ -8,7 +8,8 @@ use std::time::Duration;
 use console::Exit;
 use database::{Copying, DatabaseAddress, DirectoryMark, IfThere, ImportSource, Postgres, PostgresConfig, Schema};
 use foundation::{
-    DataDir, DatabaseMark, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose, Settings, disk_of,
+    DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose,
+    Settings, disk_of,
 };
 use kv::{Batch, EntrySource as _, Kv, OwnedEntry};
 use namespace::{self as ns, Actor, Durability, Namespace, NamespaceConfig, Operation};
@@ -144,6 +145,17 @@ impl Manager {
         done
     }
 
+    /// Starts the manager on `database`.
+    fn with_database<T>(&self, database: &DatabaseAddress, work: impl FnOnce(&Namespace) -> T) -> Result<T, OpenError> {
+        let data = self.data();
+        let settings_in =
+            DatabaseSettings { address: database.clone(), connections: 2, patience: Duration::from_secs(10) };
+        let foundation = ManagerFoundation::open_names_in(&settings_in, &data, &settings(), 0, NOW)?;
+        let done = work(&foundation.names.namespace);
+        foundation.close().unwrap();
+        Ok(done)
+    }
+
     fn refuses_to_start(&self) -> bool {
         let opened = ManagerFoundation::open_names(&self.data(), &settings(), Purpose::Serve, 0, NOW);
         matches!(opened, Err(OpenError::InDatabase { .. }))
@@ -248,6 +260,7 @@ fn a_namespace_goes_into_a_database_and_comes_back() {
     assert!(!manager.mark().unwrap().address.contains("p%40ss"), "a password");
     assert_eq!(refused(manager.import(&database, false), "Start the manager with `--database"), Exit::DataDirectory);
     assert_eq!((manager.folders("namespace-moved-"), manager.folders("namespace")), (1, 1));
+    assert_eq!((manager.folders("journal-moved-"), manager.folders("journal")), (1, 2));
     on_database(&database, |namespace| {
         assert!(is_there(namespace, b"/tree/\xff\xfe\x80/file"));
         file(namespace, b"/tree/plain/new");
@@ -307,7 +320,7 @@ fn an_interrupted_import_goes_on_and_notices_that_the_manager_has_run_since() {
     // A byte of what was copied before has changed: the comparison notices, and the directory can still be used.
     let change_one = "UPDATE weir.entries SET value = set_byte(value, 0, get_byte(value, 0) # 1)
         WHERE key = (SELECT key FROM weir.entries WHERE length(value) > 0 LIMIT 1)";
-    let url = format!("postgres://postgres:p%40ss@{}", database.to_string().split_once('@').unwrap().1);
+    let url = superuser(&database);
     postgres_server::shared().psql(&url, change_one).unwrap();
     assert_eq!(refused(manager.import(&database, false), "the copy has another value"), Exit::Checksum);
     is_closed(&database, "weir db import");
@@ -325,7 +338,7 @@ fn an_interrupted_import_goes_on_and_notices_that_the_manager_has_run_since() {
 fn the_last_steps_of_a_move_can_be_repeated() {
     let (manager, database) = (Manager::new(), database());
     manager.import(&database, false).unwrap();
-    let url = format!("postgres://postgres:p%40ss@{}", database.to_string().split_once('@').unwrap().1);
+    let url = superuser(&database);
     // The directory has its mark, and the database was not opened.
     let complete = "UPDATE weir.schema SET closed = 'a copy has not ended';
         INSERT INTO weir.copy VALUES ('import', 'one', '', NULL, 0, true)";
@@ -335,12 +348,15 @@ fn the_last_steps_of_a_move_can_be_repeated() {
     for data in [None, Some(manager.path())] {
         refused(import::cancel(&database, data, true), "it is complete");
     }
+    let mark = manager.mark();
     manager.import(&database, false).unwrap();
+    assert!(!manager.path().join("namespace").exists() && manager.path().join("journal").exists());
+    assert_eq!(manager.mark(), mark);
     on_database(&database, |namespace| assert!(is_there(namespace, b"/tree/plain")));
     // The database has noted the export, and the directory still has its mark.
     manager.export(&database).unwrap();
     let before = manager.entries();
-    DatabaseMark { cluster: CLUSTER, address: database.to_string() }.write(&*disk_of(&manager.data())).unwrap();
+    mark.unwrap().write(&*disk_of(&manager.data())).unwrap();
     std::fs::create_dir_all(manager.path().join("namespace.new/checkpoint")).unwrap();
     assert!(manager.refuses_to_start());
     manager.export(&database).unwrap();
@@ -445,6 +461,75 @@ fn a_backup_from_before_the_move_is_not_taken_for_complete() {
     });
 }
 
+/// As above, if the mark that forbids a restore was removed after the database was lost, as the manual says.
+#[test]
+fn a_backup_from_before_an_import_is_not_taken_for_complete_either() {
+    for directory_was_used in [false, true] {
+        let (manager, database) = (Manager::new(), database());
+        let temp = tempfile::tempdir().unwrap();
+        let target = temp.path().join("backups");
+        let (data, full) = (manager.path().to_owned(), false);
+        let options = BackupOptions { target: target.clone(), data: data.clone(), full, keep: None, json: true };
+        backup::run(&options, &settings(), &mut |_| Ok(None)).unwrap();
+        manager.import(&database, false).unwrap();
+        let lost = |namespace: &Namespace| file(namespace, b"/tree/plain/lost");
+        let lost = if directory_was_used {
+            manager.with_database(&database, lost).unwrap()
+        } else {
+            on_database(&database, lost)
+        };
+        DatabaseMark::remove(&*disk_of(&manager.data())).unwrap();
+        let options = RestoreOptions { target, data: Some(data), json: true, ..RestoreOptions::default() };
+        assert_eq!(restore::run(&options, &settings()).unwrap(), Exit::Done);
+        manager.with_names(|namespace| {
+            is_sound(namespace);
+            assert!(namespace.read(ns::restored).unwrap().unwrap().is_held);
+            assert!(!is_there(namespace, b"/tree/plain/lost"));
+            assert!(file(namespace, b"/tree/plain/again") > lost);
+        });
+    }
+}
+
+fn superuser(database: &DatabaseAddress) -> String {
+    format!("postgres://postgres:p%40ss@{}", database.to_string().split_once('@').unwrap().1)
+}
+
+/// Gives the database the entries of an earlier time, as a restore does it.
+fn set_back(database: &DatabaseAddress, old: &[OwnedEntry]) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let rows: Vec<String> = old.iter().map(|(key, value)| format!("('\\x{}','\\x{}')", hex(key), hex(value))).collect();
+    let change = format!("DELETE FROM weir.entries; INSERT INTO weir.entries VALUES {}", rows.join(","));
+    postgres_server::shared().psql(&superuser(database), &change).unwrap();
+}
+
+#[test]
+fn a_database_that_is_older_than_the_directory_is_refused_until_it_is_continued() {
+    let (manager, database) = (Manager::new(), database());
+    manager.import(&database, false).unwrap();
+    let imported = manager.mark().unwrap();
+    let old = entries_of(&database);
+    let lost = manager.with_database(&database, |namespace| file(namespace, b"/tree/lost")).unwrap();
+    let first = manager.mark().unwrap();
+    assert!(first.progress > imported.progress);
+    manager.with_database(&database, |namespace| assert!(is_there(namespace, b"/tree/lost"))).unwrap();
+    assert!(manager.mark().unwrap().progress > first.progress);
+    for _ in 0..2 {
+        set_back(&database, &old);
+        // A refused start changes nothing, so that no number of them makes up for what is lost.
+        for _ in 0..3 {
+            let error = manager.with_database(&database, |_| ()).err().unwrap();
+            assert!(matches!(error, OpenError::OlderDatabase { .. }), "{error}");
+            assert_eq!(error.exit(), Exit::Damaged);
+        }
+        assert!(entries_of(&database) == old);
+        // Incarnations have the time in seconds, so the same state can be continued again.
+        std::thread::sleep(Duration::from_millis(1100));
+        let options = ContinueOptions { database: database.clone(), as_of: None, json: true };
+        assert_eq!(go_on::run(&options).unwrap(), Exit::Done);
+        manager.with_database(&database, |namespace| assert!(file(namespace, b"/tree/new") > lost)).unwrap();
+    }
+}
+
 #[test]
 fn a_database_that_was_restored_continues_above_all_numbers() {
     let (manager, database) = (Manager::new(), database());
@@ -460,12 +545,9 @@ fn a_database_that_was_restored_continues_above_all_numbers() {
         (0..3).map(|number| file(namespace, format!("/tree/lost{number}").as_bytes())).max().unwrap()
     });
     // As a restore of the database to an earlier time does it.
-    let url = format!("postgres://postgres:p%40ss@{}", database.to_string().split_once('@').unwrap().1);
-    let server = postgres_server::shared();
-    server.psql(&url, "DELETE FROM weir.entries; UPDATE weir.schema SET closed = 'it has lost changes'").unwrap();
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let rows: Vec<String> = old.iter().map(|(key, value)| format!("('\\x{}','\\x{}')", hex(key), hex(value))).collect();
-    server.psql(&url, &format!("INSERT INTO weir.entries VALUES {}", rows.join(","))).unwrap();
+    set_back(&database, &old);
+    let close = "UPDATE weir.schema SET closed = 'it has lost changes'";
+    postgres_server::shared().psql(&superuser(&database), close).unwrap();
     is_closed(&database, "it has lost changes");
     refused(go_on(Some("yesterday")), "--as-of");
     assert_eq!(go_on(Some("2020-01-01 00:00")).unwrap(), Exit::Done);

@@ -1,5 +1,7 @@
 //! Creates an empty namespace, and keeps the marks that describe a namespace.
 
+use std::fmt;
+
 use kv::{Prefetch, Read, Txn};
 use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, Timestamp, TreeId};
 
@@ -31,6 +33,22 @@ pub struct Formatted {
     pub new: bool,
     /// Whether the usage of trees is counted. Until then nobody can set a quota.
     pub is_usage_counted: bool,
+}
+
+/// How far a namespace has come. It only grows, so the state of an earlier time has a lower one. A restored namespace that continues in a new
+/// incarnation is above all states of earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Progress {
+    /// The incarnation.
+    pub incarnation: Incarnation,
+    /// The highest session number that was handed out.
+    pub session: SessionId,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {} of incarnation {}", self.session, self.incarnation)
+    }
 }
 
 /// The mark `C namespace`.
@@ -138,7 +156,13 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
 
 /// The highest session number handed out. `None` if no namespace exists yet.
 pub fn last_session(read: &dyn Read) -> Result<Option<SessionId>, NsError> {
-    Ok(get_mark(read)?.map(|mark| SessionId(mark.sessions)))
+    Ok(progress(read)?.map(|progress| progress.session))
+}
+
+/// How far the namespace has come. `None` if no namespace exists yet.
+pub fn progress(read: &dyn Read) -> Result<Option<Progress>, NsError> {
+    let of = |mark: Mark| Progress { incarnation: Incarnation(mark.incarnation), session: SessionId(mark.sessions) };
+    Ok(get_mark(read)?.map(of))
 }
 
 /// Takes a session number that was never used before.

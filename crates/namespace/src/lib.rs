@@ -67,7 +67,7 @@ pub use check::{CheckCounts, Finding, check};
 pub use context::{Answer, Context, Limits, OpTag, Operation};
 pub use damage_mark::{DAMAGED_MARK, OBJECT_SEPARATOR, damage_mark, is_damage_mark_of};
 pub use error::NsError;
-pub use format::{Formatted, RaiseIncarnation, last_session};
+pub use format::{Formatted, Progress, RaiseIncarnation, last_session, progress};
 pub use groups::backfill::{
     BackfillMember, DropMissingReplicas, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed, is_on_others,
 };

@@ -12,7 +12,7 @@ use crate::ids::{OperationNumbers, take_range};
 use crate::restored::restored;
 use crate::writers::session::perform;
 use crate::writers::session_record::room_for_session;
-use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber};
+use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, Progress, RequestNumber};
 
 /// Settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +110,11 @@ impl Namespace {
     /// The source of numbers.
     pub fn ids(&self) -> &Arc<IdSource> {
         &self.ids
+    }
+
+    /// How far this namespace had come when it was opened.
+    pub fn progress(&self) -> Progress {
+        Progress { incarnation: self.formatted.incarnation, session: self.formatted.session }
     }
 
     /// The context for operations.

@@ -39,7 +39,7 @@ pub const LAST_BACKUP: &str = "last-backup";
 
 /// How to back up a namespace that is in a database.
 pub const BACKUP_OF_DATABASE: &str =
-    "back it up with pg_basebackup or pg_dump, and copy the folder `cluster` of the directory";
+    "back it up with pg_basebackup or pg_dump, and copy `FORMAT`, `DATABASE` and the folder `cluster` of the directory";
 
 /// The source and the target of a backup.
 #[derive(Clone, Debug)]

@@ -17,19 +17,20 @@ use std::sync::Arc;
 use console::Exit;
 use database::{Copying, DatabaseAddress, DirectoryMark};
 use disk::{Disk, DiskError};
-use foundation::layout::{JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR};
+use foundation::layout::{NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR};
 use foundation::{DataDir, DatabaseMark, DirRole, IfNew, OpenError, Settings, disk_of};
-use journal::{Journal, JournalConfig, Seq, StreamId};
-use kv::{Batch, Entry, EntrySource, KvError};
+use journal::StreamId;
+use kv::{Entry, EntrySource, KvError};
+use namespace::Progress;
 use serde_json::json;
 
-use super::{MOVED, Screen, cluster_of, described, has_namespace, move_aside, refused, say, verify_directory};
+use super::{
+    MOVED, Screen, cluster_of, described, has_namespace, move_aside, refused, renew_journal, say, verify_directory,
+};
 use crate::{Error, now};
 
 /// The folder in which the new namespace is built.
 const NEW: &str = "namespace.new";
-/// The prefix of the names of former journals; a number follows.
-const FORMER_JOURNAL: &str = "journal-moved-";
 
 /// The source and the target of an export.
 #[derive(Clone, Debug)]
@@ -62,8 +63,10 @@ pub fn run(args: &ExportOptions, settings: &Settings) -> Result<Exit, Error> {
     let directory = if is_here { DirectoryMark::Present } else { DirectoryMark::Absent };
     copying.begin_export(&described(&data), cluster_of(&data), directory)?;
     if !is_here {
-        // Also over the mark of the same database under another address: the next attempt looks for this one.
-        let mark = DatabaseMark { cluster: cluster_of(&data), address };
+        // Also over the mark of the same database under another address: the next attempt looks for this one. A directory without a mark has seen nothing
+        // of this database yet.
+        let progress = mark.as_ref().map_or_else(Progress::default, |mark| mark.progress);
+        let mark = DatabaseMark { cluster: cluster_of(&data), address, progress };
         mark.write(&*disk).map_err(|error| failed(error.into()))?;
     }
     let aside = place(&data, &disk, settings, &mut copying, &mut screen)?;
@@ -101,10 +104,8 @@ fn place(
         aside.push(move_aside(&**disk, NAMESPACE_DIR, MOVED).map_err(io)?);
     }
     remove_new(data).map_err(io)?;
-    if disk.list("").map_err(io)?.iter().any(|entry| entry.is_dir && entry.name == JOURNAL_DIR) {
-        aside.push(move_aside(&**disk, JOURNAL_DIR, FORMER_JOURNAL).map_err(io)?);
-    }
-    let at = new_journal(disk, settings).map_err(failed)?;
+    let (at, journal) = renew_journal(disk, settings).map_err(failed)?;
+    aside.extend(journal);
     screen.what = "copied";
     let folder = NAMESPACE_CHECKPOINT_DIR.replacen(NAMESPACE_DIR, NEW, 1);
     let mut entries = Counted { source: copying.entries(), count: 0, screen: &mut *screen };
@@ -113,20 +114,6 @@ fn place(
     placed.map_err(Error::Copy)?;
     disk.rename(NEW, NAMESPACE_DIR).and_then(|()| disk.sync_dir("")).map_err(io)?;
     Ok(aside)
-}
-
-/// Begins a journal. Returns its last record and its incarnation.
-fn new_journal(disk: &Arc<dyn Disk>, settings: &Settings) -> Result<(Seq, u64), OpenError> {
-    let config = JournalConfig { streams: vec![StreamId::NAMESPACE], ..settings.journal() };
-    let (journal, _) = Journal::open(Arc::clone(disk), JOURNAL_DIR, config)?;
-    // A checkpoint stands at a record: no record is the state before all.
-    let failed = |source| OpenError::Index { which: "namespace", source };
-    let nothing = Batch::new().encode().map_err(failed)?;
-    let seq = journal.append(StreamId::NAMESPACE, &[&nothing])?.seq;
-    journal.sync_to(seq)?;
-    let incarnation = journal.incarnation();
-    journal.close()?;
-    Ok((seq, incarnation))
 }
 
 /// Removes the unfinished namespace of an interrupted attempt.

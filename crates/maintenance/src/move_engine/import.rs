@@ -2,13 +2,15 @@
 //!
 //! 1. The database is closed to managers. The entries are copied in chunks, each with the position.
 //! 2. Both are read again and compared. Then the database knows that it has everything.
-//! 3. The directory gets the mark [`DatabaseMark`], and its namespace another name.
+//! 3. The directory gets the mark [`DatabaseMark`] and a new journal, and its namespace gets another name. The old journal ends before the changes in
+//!    the database: with it a restore would take an old backup for complete.
 //! 4. The database is opened. A backup is older than its cluster: there, [`super::go_on`] does that.
 //!
 //! The command can be interrupted anywhere and repeated. Up to step 3 the directory can be used as before; then the database has an older state,
 //! and the next import notices that.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use console::Exit;
 use console::time_text::show_time;
@@ -18,10 +20,13 @@ use foundation::layout::NAMESPACE_DIR;
 use foundation::{DataDir, DatabaseMark, DirRole, IfNew, IndexFoundation, OpenError, Settings, disk_of};
 use journal::StreamId;
 use kv::{EntrySource, OwnedEntry};
+use namespace::Progress;
 use serde_json::json;
 use types::{ClusterId, Timestamp};
 
-use super::{CHUNK, MOVED, Screen, cluster_of, described, go_on, has_namespace, move_aside, refused, say, verify};
+use super::{
+    CHUNK, MOVED, Screen, cluster_of, described, go_on, has_namespace, move_aside, refused, renew_journal, say, verify,
+};
 use crate::backup::manifest::Manifest;
 use crate::backup::target::{Target, TargetError};
 use crate::{Error, now};
@@ -107,12 +112,12 @@ fn from_directory(
     let disk = disk_of(&data);
     let failed = |error: OpenError| refused(&data, error);
     let mut copying = Copying::connect(&args.database)?;
-    let entries = if let Some(mark) = DatabaseMark::read(&*disk).map_err(failed)? {
+    let (entries, progress) = if let Some(mark) = DatabaseMark::read(&*disk).map_err(failed)? {
         // The import was interrupted after the comparison, or there is nothing to do.
         if mark.address != args.database.to_string() || !copying.continue_complete_import(cluster_of(&data))? {
             return Err(failed(OpenError::InDatabase { address: mark.address }));
         }
-        None
+        (None, mark.progress)
     } else {
         if !has_namespace(&*disk).map_err(|error| failed(error.into()))? {
             return Err(Error::NothingToImport { data: data.path.clone() });
@@ -120,31 +125,33 @@ fn from_directory(
         let foundation = IndexFoundation::open_index(&data, settings).map_err(failed)?;
         let copied = copy_index(args, &data, &foundation, &mut copying, screen);
         foundation.close().map_err(Error::Close)?;
-        Some(copied?)
+        let (entries, progress) = copied?;
+        (Some(entries), progress)
     };
-    let aside = hand_over(&data, &*disk, &args.database).map_err(failed)?;
+    let mark = DatabaseMark { cluster: cluster_of(&data), address: args.database.to_string(), progress };
+    let aside = hand_over(&disk, settings, &mark).map_err(failed)?;
     copying.finish_import(None)?;
     let mut words = vec![format!(
         "start the manager with `--database`; its data directory {} still has the cluster's key",
         data.path.display()
     )];
-    words.extend(aside.map(|aside| format!("the namespace that was there is in {aside}; it is not used any more")));
+    words.extend(aside.iter().map(|aside| format!("{aside} is from before, and is not used any more")));
     Ok((entries, described(&data), words))
 }
 
-/// Copies the index and compares it. Returns the number of entries.
+/// Copies the index and compares it. Returns the number of entries, and how far the namespace has come.
 fn copy_index(
     args: &ImportOptions,
     data: &DataDir,
     foundation: &IndexFoundation,
     copying: &mut Copying,
     screen: &mut Screen,
-) -> Result<u64, Error> {
+) -> Result<(u64, Progress), Error> {
     let snapshot = foundation.names.index.snapshot();
     let nothing = || Error::NothingToImport { data: data.path.clone() };
     // Each opening of the namespace begins a session. So the session tells whether the namespace was used since an interrupted import.
-    let session = namespace::last_session(&*snapshot).map_err(Error::ReadNames)?.ok_or_else(nothing)?;
-    let text = format!("{} as of session {session}", described(data));
+    let progress = namespace::progress(&*snapshot).map_err(Error::ReadNames)?.ok_or_else(nothing)?;
+    let text = format!("{} as of session {}", described(data), progress.session);
     let source = ImportSource { text, cluster: cluster_of(data) };
     let chunk = |after: Option<&[u8]>| kv::chunk_of(&*snapshot, after, CHUNK);
     if let ImportState::Copying { mut after, mut entries } = copying.begin_import(&source, if_there(args))? {
@@ -160,14 +167,19 @@ fn copy_index(
     }
     let entries = verify(&mut kv::Chunks::new(chunk), &mut copying.entries(), screen)?;
     copying.complete_import()?;
-    Ok(entries)
+    Ok((entries, progress))
 }
 
-/// Marks the directory, and gives its namespace another name. Returns that.
-fn hand_over(data: &DataDir, disk: &dyn Disk, database: &DatabaseAddress) -> Result<Option<String>, OpenError> {
-    DatabaseMark { cluster: cluster_of(data), address: database.to_string() }.write(disk)?;
-    let is_there = has_namespace(disk)?;
-    Ok(is_there.then(|| move_aside(disk, NAMESPACE_DIR, MOVED)).transpose()?)
+/// Marks the directory, gives it a new journal, and moves its namespace aside. Returns the names of what was moved. The namespace goes last: while it is
+/// there, the next run does all of this again, and then moves a journal without changes aside.
+fn hand_over(disk: &Arc<dyn Disk>, settings: &Settings, mark: &DatabaseMark) -> Result<Vec<String>, OpenError> {
+    mark.write(&**disk)?;
+    if !has_namespace(&**disk)? {
+        return Ok(Vec::new());
+    }
+    let (_, journal) = renew_journal(disk, settings)?;
+    let namespace = move_aside(&**disk, NAMESPACE_DIR, MOVED)?;
+    Ok(journal.into_iter().chain([namespace]).collect())
 }
 
 fn from_backup(args: &ImportOptions, path: &Path, screen: &mut Screen) -> Result<Imported, Error> {

@@ -15,14 +15,16 @@ pub mod go_on;
 pub mod import;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use console::Exit;
 use database::{Compared, Copying, compare};
 use disk::{Disk, DiskError};
-use foundation::layout::NAMESPACE_DIR;
+use foundation::layout::{JOURNAL_DIR, NAMESPACE_DIR};
 use foundation::{DataDir, IndexFoundation, OpenError, Settings};
-use kv::EntrySource;
+use journal::{Journal, JournalConfig, Seq, StreamId};
+use kv::{Batch, EntrySource};
 use types::ClusterId;
 
 use crate::Error;
@@ -34,6 +36,8 @@ use foundation::DatabaseMark;
 const CHUNK: usize = 1000;
 /// The prefix of the names of namespaces that were moved away; a number follows.
 const MOVED: &str = "namespace-moved-";
+/// The prefix of the names of former journals; a number follows.
+const FORMER_JOURNAL: &str = "journal-moved-";
 
 /// The line on the terminal that shows how far a copy is.
 struct Screen {
@@ -75,7 +79,11 @@ fn verify(source: &mut dyn EntrySource, copy: &mut dyn EntrySource, screen: &mut
 
 /// Whether the directory has a folder for a namespace.
 fn has_namespace(disk: &dyn Disk) -> Result<bool, DiskError> {
-    Ok(disk.list("")?.iter().any(|entry| entry.is_dir && entry.name == NAMESPACE_DIR))
+    has_folder(disk, NAMESPACE_DIR)
+}
+
+fn has_folder(disk: &dyn Disk, name: &str) -> Result<bool, DiskError> {
+    Ok(disk.list("")?.iter().any(|entry| entry.is_dir && entry.name == name))
 }
 
 /// Gives the folder `name` another name, which says that it was moved away. Returns it.
@@ -86,6 +94,27 @@ fn move_aside(disk: &dyn Disk, name: &str, prefix: &str) -> Result<String, DiskE
     disk.rename(name, &aside)?;
     disk.sync_dir("")?;
     Ok(aside)
+}
+
+/// Begins a new journal, and moves the one that is there aside. Returns the new one's last record and incarnation, and the name of the old one.
+fn renew_journal(disk: &Arc<dyn Disk>, settings: &Settings) -> Result<((Seq, u64), Option<String>), OpenError> {
+    let is_there = has_folder(&**disk, JOURNAL_DIR)?;
+    let aside = is_there.then(|| move_aside(&**disk, JOURNAL_DIR, FORMER_JOURNAL)).transpose()?;
+    Ok((new_journal(disk, settings)?, aside))
+}
+
+/// Begins a journal. Returns its last record and its incarnation.
+fn new_journal(disk: &Arc<dyn Disk>, settings: &Settings) -> Result<(Seq, u64), OpenError> {
+    let config = JournalConfig { streams: vec![StreamId::NAMESPACE], ..settings.journal() };
+    let (journal, _) = Journal::open(Arc::clone(disk), JOURNAL_DIR, config)?;
+    // A checkpoint stands at a record: no record is the state before all.
+    let failed = |source| OpenError::Index { which: "namespace", source };
+    let nothing = Batch::new().encode().map_err(failed)?;
+    let seq = journal.append(StreamId::NAMESPACE, &[&nothing])?.seq;
+    journal.sync_to(seq)?;
+    let incarnation = journal.incarnation();
+    journal.close()?;
+    Ok((seq, incarnation))
 }
 
 /// The data directory of a cluster's manager, as a copy's source or target is called.
