@@ -49,15 +49,15 @@ impl Proxy {
     /// # Panics
     /// If there is no port for it.
     #[must_use]
-    #[allow(clippy::unwrap_used)] // only tests call this
+    #[allow(clippy::panic)] // only tests call this
     pub fn before(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Self {
-            port: listener.local_addr().unwrap().port(),
-            planned: Arc::default(),
-            happened: Arc::default(),
-            is_down: Arc::default(),
+        let listening = TcpListener::bind("127.0.0.1:0").and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = match listening {
+            Ok(listening) => listening,
+            Err(why) => panic!("cannot start the proxy: {why}"),
         };
+        let proxy =
+            Self { port: address.port(), planned: Arc::default(), happened: Arc::default(), is_down: Arc::default() };
         let (planned, happened, is_down) =
             (Arc::clone(&proxy.planned), Arc::clone(&proxy.happened), Arc::clone(&proxy.is_down));
         std::thread::spawn(move || {
@@ -99,9 +99,8 @@ impl Proxy {
     }
 }
 
-#[allow(clippy::unwrap_used)]
 fn relay(mut client: TcpStream, mut server: TcpStream, planned: &AtomicU32, happened: &AtomicU32) {
-    let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let (Ok(mut from_server), Ok(mut to_client)) = (server.try_clone(), client.try_clone()) else { return };
     let silent = Arc::new(AtomicBool::new(false));
     let muted = Arc::clone(&silent);
     let back = std::thread::spawn(move || {
