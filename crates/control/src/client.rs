@@ -87,8 +87,17 @@ fn exchange(
     failed: &dyn Fn(io::Error) -> AskError,
 ) -> Result<(serde_json::Value, Answers), AskError> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.write_all(&line_of(ask).map_err(failed)?).map_err(failed)?;
-    answer(Box::new(BufReader::new(stream)), failed)
+    let written = stream.write_all(&line_of(ask).map_err(failed)?);
+    match written {
+        // A node that has no place for one more connection says so at once, and reads nothing: what it said is still here.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            answer(Box::new(BufReader::new(stream)), &|_| failed(io::ErrorKind::BrokenPipe.into()))
+        }
+        written => {
+            written.map_err(failed)?;
+            answer(Box::new(BufReader::new(stream)), failed)
+        }
+    }
 }
 
 /// Like [`ask`], for answers that may be longer than a line ([`super::Reply::long`]).
@@ -129,4 +138,29 @@ pub(super) fn answer(
 /// The JSON that follows an answer.
 pub fn read_long<T: serde::de::DeserializeOwned>(following: Answers) -> io::Result<T> {
     Ok(serde_json::from_reader(following.take(LONG_MAX))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks a node that has said `said` and closed the connection before it read anything.
+    fn asked(said: &[u8]) -> AskError {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(said).unwrap();
+        drop(theirs);
+        let failed = |source| AskError::Io { at: "the socket".into(), source };
+        exchange(ours, &ControlRequest::Status, &failed).err().unwrap()
+    }
+
+    #[test]
+    fn a_node_that_refuses_before_it_has_read_the_request_is_heard() {
+        let refused = asked(b"{\"error\":\"come again\"}\n");
+        assert!(matches!(&refused, AskError::Refused(why) if why == "come again"), "{refused}");
+        let closed = asked(b"");
+        assert!(
+            matches!(&closed, AskError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe),
+            "{closed}"
+        );
+    }
 }

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kv::committing::{Answers, Completions, OpResult, Queue, Request, WriteSet, enter_engine, run_one};
+use kv::committing::{Answers, Completions, OpResult, Queue, Request, WriteSet, commit_until_closed, run_one};
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 use parking_lot::Mutex;
-use rand::Rng;
 
+use crate::away::Away;
 use crate::fetched::{Fetched, Needs, Range, Scanned};
+use crate::pause::pause;
 use crate::place::{LastBatch, Place};
 use crate::session::{Begin, Commit, Connector, Session};
 use crate::{DatabaseError, PostgresConfig, PostgresStats};
@@ -21,6 +22,8 @@ const FETCH: u32 = 512;
 const RUNS_MAX: u32 = 200;
 /// How often a batch is tried on a new connection at least, however long it takes.
 const RETURNS_MIN: u32 = 3;
+/// The unit of the wait after a collision.
+const COLLIDED: Duration = Duration::from_micros(500);
 /// Collisions after which a batch is split.
 const SPLIT_AFTER: u32 = 3;
 
@@ -32,11 +35,9 @@ pub(crate) struct Committer {
     pub(crate) place: Place,
     pub(crate) session: Option<Session>,
     /// Why nothing is committed any more.
-    pub(crate) stopped: Option<KvError>,
-    /// The same, for the engine.
     pub(crate) end: Arc<Mutex<Option<DatabaseError>>>,
-    /// Since when the database is away, and why.
-    pub(crate) away: Arc<Mutex<Option<(Instant, String)>>>,
+    /// Whether the database takes no changes now.
+    pub(crate) away: Arc<Away>,
 }
 
 /// A batch that was not committed.
@@ -54,55 +55,37 @@ enum Failed {
 impl Committer {
     /// Commits until the queue is closed.
     pub(crate) fn run(mut self, answers: Option<Answers>) {
-        enter_engine();
         let queue = Arc::clone(&self.queue);
-        let work = std::panic::AssertUnwindSafe(|| self.run_loop(answers.as_ref()));
-        if let Err(panic) = std::panic::catch_unwind(work) {
-            std::mem::forget(panic); // dropping its contents may panic again
-            queue.break_off("the thread that commits changes, the committer, has died by a panic");
-            if let Some(answers) = answers {
-                answers.flush();
-            }
-        }
-    }
-
-    fn run_loop(&mut self, answers: Option<&Answers>) {
-        let mut expected = 0;
-        loop {
-            let requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
-            if requests.is_empty() {
-                // The node may stop because a reader has found out that the database has lost changes.
-                if let (None, Some(lost)) = (&self.stopped, self.connector.acknowledged.lost()) {
-                    self.stop_if_final(&lost);
-                }
-                return;
-            }
-            // As in the embedded committer: clients that were answered together return together.
-            expected = if requests.len() > 4 { requests.len() - requests.len() / 4 } else { 0 };
+        let limits = (self.config.batch_ops_max, self.config.linger);
+        commit_until_closed(&queue, answers, limits, |requests, give| {
             let mut parts = VecDeque::from([Part::new(requests.into())]);
             while let Some(part) = parts.pop_front() {
                 let completions = self.commit(part, &mut parts);
-                let idle = parts.is_empty() && self.queue.is_empty();
-                if let Some(answers) = answers {
-                    answers.give(completions, idle);
-                }
+                give(completions, parts.is_empty());
             }
+        });
+        self.stop_if_lost();
+    }
+
+    /// Stops if a reader has found out that the database has lost changes.
+    fn stop_if_lost(&mut self) {
+        if self.end.lock().is_none()
+            && let Some(lost) = self.connector.acknowledged.lost()
+        {
+            self.stop_if_final(&lost);
         }
     }
 
     /// Commits a part of a batch. Puts what must be tried again before `parts`.
     fn commit(&mut self, mut part: Part, parts: &mut VecDeque<Part>) -> Completions {
         loop {
-            if let Some(lost) = self.connector.acknowledged.lost() {
-                // A reader has found out.
-                self.stop_if_final(&lost);
-            }
-            if let Some(reason) = &self.stopped {
-                return part.all(&Err(reason.clone()));
+            self.stop_if_lost();
+            if let Some(reason) = self.end.lock().clone() {
+                return part.all(&Err(reason.into()));
             }
             let failed = match self.attempt(&mut part, parts) {
                 Ok(ran) => {
-                    self.say_back();
+                    self.away.end("the database takes changes again");
                     self.count(&ran, part.began);
                     return part.answers(ran);
                 }
@@ -122,10 +105,10 @@ impl Committer {
                     if part.collisions >= SPLIT_AFTER && !is_lock {
                         part.split(parts);
                     }
-                    std::thread::sleep(self.pause(part.collisions));
+                    pause(COLLIDED, part.collisions);
                 }
                 Failed::Away(error) => {
-                    self.say_away(&error);
+                    self.away.note(&error, "changes wait until it is back");
                     match self.reconnect() {
                         // A batch whose answer was lost earlier may have been committed: its callers were told that nobody knows.
                         Ok(_) if self.may_try_again(&mut part) => {}
@@ -134,13 +117,13 @@ impl Committer {
                     }
                 }
                 Failed::Unknown(error) => {
-                    self.say_away(&error);
+                    self.away.note(&error, "changes wait until it is back");
                     self.stats.lock().answers_lost += 1;
                     match self.reconnect() {
                         Ok(LastBatch::NotCommitted) if self.may_try_again(&mut part) => {}
                         Ok(LastBatch::NotCommitted) => return part.all(&Err(error.into())),
                         Ok(LastBatch::Committed) => {
-                            self.say_back();
+                            self.away.end("the database takes changes again");
                             let ran = part.last_run.take().unwrap_or_default();
                             self.count(&ran, part.began);
                             return part.answers(ran);
@@ -158,12 +141,6 @@ impl Committer {
         }
     }
 
-    /// A random wait, longer after each collision.
-    fn pause(&self, collisions: u32) -> Duration {
-        let most = 1u64 << collisions.min(8);
-        Duration::from_micros(rand::rng().random_range(0..=most * 500))
-    }
-
     /// Whether a batch may be tried on a new connection. If each connection breaks at it, somebody must be told.
     fn may_try_again(&self, part: &mut Part) -> bool {
         part.returns += 1;
@@ -172,21 +149,6 @@ impl Committer {
         }
         std::thread::sleep(self.config.between_attempts);
         part.began.elapsed() < self.config.patience
-    }
-
-    fn say_away(&self, error: &DatabaseError) {
-        let mut away = self.away.lock();
-        if away.is_none() {
-            tracing::warn!("{error}; changes wait until it is back");
-        }
-        let since = away.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-        *away = Some((since, error.to_string()));
-    }
-
-    fn say_back(&self) {
-        if let Some((since, _)) = self.away.lock().take() {
-            tracing::info!("the database takes changes again, after {:.1} s", since.elapsed().as_secs_f64());
-        }
     }
 
     /// Connects again. Tries until the database has been away for as long as changes wait, but at least once.
@@ -200,8 +162,7 @@ impl Committer {
                 }
                 Err(error) => error,
             };
-            let away_since = self.away.lock().as_ref().map(|(since, _)| *since);
-            let is_over = away_since.is_none_or(|since| since.elapsed() >= self.config.patience);
+            let is_over = self.away.outage().is_none_or(|outage| outage.lasted >= self.config.patience);
             if self.stop_if_final(&error) || is_over || self.queue.is_closed() {
                 return Err(error);
             }
@@ -343,7 +304,6 @@ impl Committer {
         // First, so that whoever sees the queue broken finds the reason.
         *self.end.lock() = Some(error.clone());
         self.queue.break_off(&error.to_string());
-        self.stopped = Some(KvError::from(error));
     }
 
     fn count(&self, ran: &[OpResult], began: Instant) {

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kv::committing::{Queue, Request, Responder};
-use kv::{BatchDone, Durability, Kv, KvError, Op, OpDone, Read};
+use kv::{BatchDone, Durability, Kv, Op, OpDone, Read};
 use parking_lot::Mutex;
 use types::ClusterId;
 
+use crate::away::{Away, Outage};
 use crate::committer::Committer;
 use crate::place::Place;
 use crate::pool::Pool;
-use crate::session::{Connection, Connector, Limits};
+use crate::session::{Connector, Limits};
 use crate::snapshot::Snapshot;
-use crate::watch::{Outage, Watch};
+use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
 
 /// How the engine works. The default is for production.
@@ -98,8 +99,8 @@ pub struct Postgres {
     cluster: Option<ClusterId>,
     end: Arc<Mutex<Option<DatabaseError>>>,
     watch: Watch,
-    /// Since when the committer cannot commit, and why.
-    away: Arc<Mutex<Option<(Instant, String)>>>,
+    /// Whether the committer cannot commit now.
+    away: Arc<Away>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -109,7 +110,7 @@ impl Postgres {
     /// # Errors
     /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_if(address, name, config, false, schema::check)
+        Self::open_for(address, name, config, false)
     }
 
     /// Like [`Postgres::open`], also on a database that is closed: for the repair of its namespace.
@@ -117,25 +118,26 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::open`].
     pub fn open_closed(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_if(address, name, config, true, |connection, address| {
-            schema::check_version(connection, address)?;
-            Ok(schema::owner(connection, address, "")?.cluster)
-        })
+        Self::open_for(address, name, config, true)
     }
 
-    fn open_if(
+    fn open_for(
         address: &DatabaseAddress,
         name: &str,
         config: PostgresConfig,
         is_repair: bool,
-        check: fn(&mut Connection, &str) -> Result<Option<ClusterId>, DatabaseError>,
     ) -> Result<Self, DatabaseError> {
         let limits = Limits { statement: config.statement, lock: config.lock };
         let connector = Arc::new(Connector::new(address.clone(), limits));
-        if is_repair {
+        let (mut connection, shown) = (connector.connect_bare()?, address.to_string());
+        let cluster = if is_repair {
             connector.acknowledged.begin_repair();
-        }
-        let cluster = check(&mut connector.connect_bare()?, &address.to_string())?;
+            schema::check_version(&mut connection, &shown)?;
+            schema::owner(&mut connection, &shown, "")?.cluster
+        } else {
+            schema::check(&mut connection, &shown)?
+        };
+        drop(connection);
         let (place, session) = Place::take(&connector, name)?;
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
@@ -143,7 +145,7 @@ impl Postgres {
         let responder = Responder::start(Arc::clone(&queue)).map_err(|error| failed(&error))?;
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
-        let away = Arc::<Mutex<Option<(Instant, String)>>>::default();
+        let away = Arc::<Away>::default();
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -152,7 +154,6 @@ impl Postgres {
             config,
             place,
             session: Some(session),
-            stopped: None,
             away: Arc::clone(&away),
             end: Arc::clone(&end),
         };
@@ -175,7 +176,7 @@ impl Postgres {
     /// # Errors
     /// Those of the database.
     pub fn claim(&self, cluster: ClusterId) -> Result<ClusterId, DatabaseError> {
-        let found = schema::claim(&mut self.connector.connect_bare()?, cluster)?;
+        let found = schema::claim(&mut self.connector.connect_bare()?, &self.address(), cluster)?;
         Ok(found.unwrap_or(cluster))
     }
 
@@ -214,11 +215,7 @@ impl Postgres {
     /// Whether the database is away, or accepts no changes. It is noticed within seconds, whether or not anybody asks for something.
     #[must_use]
     pub fn outage(&self) -> Option<Outage> {
-        let committer = || {
-            let away = self.away.lock().clone()?;
-            Some(Outage { lasted: away.0.elapsed(), reason: away.1 })
-        };
-        self.watch.outage().or_else(committer)
+        self.watch.outage().or_else(|| self.away.outage())
     }
 
     /// Counters.
@@ -253,11 +250,5 @@ impl Kv for Postgres {
     // A database has one kind of commit.
     fn submit(&self, durability: Durability, op: Op, done: OpDone) {
         self.queue.push(Request { durability, urgent: false, op, done });
-    }
-}
-
-impl From<KvError> for DatabaseError {
-    fn from(error: KvError) -> Self {
-        DatabaseError::Failed(error.to_string())
     }
 }

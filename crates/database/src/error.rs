@@ -72,7 +72,13 @@ impl From<DatabaseError> for KvError {
     }
 }
 
-const READ_ONLY: &str = "it is a replica, or was set to read only; name the primary, or all hosts of the database";
+/// What may be the cause that a database accepts no changes, and what helps.
+pub const READ_ONLY: &str = "it is a replica, or was set to read only; name the primary, or all hosts of the database";
+
+/// The error for a database that accepts no changes.
+pub(crate) fn read_only(address: &str) -> DatabaseError {
+    DatabaseError::Unavailable { address: address.into(), reason: format!("it accepts no changes: {READ_ONLY}") }
+}
 
 /// Sorts an error of the client library. `place` names the database and the account.
 pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str)) -> DatabaseError {
@@ -85,7 +91,7 @@ pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str
             cause = next.source();
         }
         if reason.contains("does not allow writes") {
-            reason = format!("it accepts no changes: {READ_ONLY}");
+            return read_only(address);
         }
         return DatabaseError::Unavailable { address: address.into(), reason };
     };

@@ -27,6 +27,7 @@
 //! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. `LOCK TABLE` in the commands alone. Settings that only PostgreSQL knows are optional.
 
 mod address;
+mod away;
 mod committer;
 mod compare;
 mod copying;
@@ -34,6 +35,7 @@ mod engine;
 mod error;
 mod fetched;
 mod passfile;
+mod pause;
 mod place;
 mod pool;
 mod schema;
@@ -44,9 +46,9 @@ mod tls;
 mod watch;
 
 pub use address::{AddressError, DatabaseAddress};
+pub use away::Outage;
 pub use compare::{Compared, compare};
 pub use copying::{Copying, DirectoryMark, IfThere, ImportSource, ImportState};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
-pub use error::DatabaseError;
+pub use error::{DatabaseError, READ_ONLY};
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};
-pub use watch::Outage;

@@ -3,17 +3,14 @@
 use tokio_postgres::config::TargetSessionAttrs;
 use types::ClusterId;
 
+use crate::error::read_only;
 use crate::session::{Connection, Connector, Limits};
 use crate::{DatabaseAddress, DatabaseError};
 
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The version of the tables that this weir makes and uses.
 pub const SCHEMA_VERSION: i32 = 1;
-
-/// For commands: nobody waits for them in the middle of other work.
-const COMMAND: Limits = Limits { statement: Duration::from_secs(600), lock: Duration::from_secs(30) };
 
 /// The steps from one version to the next: `STEPS[0]` makes version 1 in an empty database.
 const STEPS: [&str; 1] = ["
@@ -77,7 +74,7 @@ impl Schema {
     /// # Errors
     /// [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn connect(address: &DatabaseAddress) -> Result<Self, DatabaseError> {
-        let connector = Arc::new(Connector::new(address.clone(), COMMAND));
+        let connector = Arc::new(Connector::new(address.clone(), Limits::COMMAND));
         Ok(Self { connection: connector.connect_bare()?, address: address.to_string() })
     }
 
@@ -147,11 +144,7 @@ impl Schema {
         if state == SchemaState::Empty {
             return Ok(SchemaReport { state, cluster: None, closed: None, entries: 0, bytes: 0, server, is_read_only });
         }
-        let about = self.connection.query("SELECT cluster, closed FROM weir.schema", &[])?;
-        let (cluster, closed) = match about.first() {
-            Some(row) => (row.get::<_, Option<Vec<u8>>>(0), row.get(1)),
-            None => return Err(DatabaseError::Schema(format!("the table weir.schema of {} is empty", self.address))),
-        };
+        let Owner { cluster, closed } = owner(&mut self.connection, &self.address, "")?;
         // Estimates, which other databases of PostgreSQL's family may not have.
         let sizes = self.connection.query(
             "SELECT reltuples::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = 'weir.entries'::regclass",
@@ -164,7 +157,7 @@ impl Schema {
         let positive = |n: i64| u64::try_from(n).unwrap_or(0);
         Ok(SchemaReport {
             state,
-            cluster: cluster.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes))),
+            cluster,
             closed,
             entries: positive(entries),
             bytes: positive(bytes),
@@ -263,12 +256,14 @@ pub(crate) fn cannot_be_used(address: &str, closed: &str) -> DatabaseError {
 }
 
 /// Notes whose database it is. Returns the cluster that it belongs to, which may be another one.
-pub(crate) fn claim(connection: &mut Connection, cluster: ClusterId) -> Result<Option<ClusterId>, DatabaseError> {
+pub(crate) fn claim(
+    connection: &mut Connection,
+    address: &str,
+    cluster: ClusterId,
+) -> Result<Option<ClusterId>, DatabaseError> {
     let bytes = cluster.0.to_be_bytes().to_vec();
     connection.query("UPDATE weir.schema SET cluster = $1 WHERE cluster IS NULL", &[&bytes])?;
-    let rows = connection.query("SELECT cluster FROM weir.schema", &[])?;
-    let found = rows.first().and_then(|row| row.get::<_, Option<Vec<u8>>>(0));
-    Ok(found.and_then(|bytes| bytes.try_into().ok()).map(|bytes| ClusterId(u128::from_be_bytes(bytes))))
+    Ok(owner(connection, address, "")?.cluster)
 }
 
 /// Closes the database to managers, with the reason, or opens it again.
@@ -282,7 +277,8 @@ pub(crate) fn open_if_closed_for(connection: &mut Connection, reason: &str) -> R
     Ok(!opened.is_empty())
 }
 
-fn no_tables(address: &str) -> DatabaseError {
+/// The error for a database without weir's tables.
+pub(crate) fn no_tables(address: &str) -> DatabaseError {
     DatabaseError::Schema(format!("the database {address} has no tables of weir; run `weir db init` for it"))
 }
 
@@ -303,8 +299,7 @@ pub(crate) fn accepts_changes(connection: &mut Connection, address: &str) -> Res
     if !is_read_only(connection)? {
         return Ok(());
     }
-    let reason = "it accepts no changes: it is a replica, or was set to read only; name the primary, or add `target_session_attrs=read-write`";
-    Err(DatabaseError::Unavailable { address: address.into(), reason: reason.into() })
+    Err(read_only(address))
 }
 
 fn is_read_only(connection: &mut Connection) -> Result<bool, DatabaseError> {

@@ -35,6 +35,11 @@ pub(crate) struct Limits {
     pub(crate) lock: Duration,
 }
 
+impl Limits {
+    /// For commands: nobody waits for them in the middle of other work.
+    pub(crate) const COMMAND: Self = Self { statement: Duration::from_secs(600), lock: Duration::from_secs(30) };
+}
+
 /// What is known of the committer whose process this is: a reader's connection must not lead to a database without its changes.
 #[derive(Default)]
 pub(crate) struct Acknowledged {
@@ -137,7 +142,7 @@ impl Connector {
     fn connect_to(self: &Arc<Self>, host: &Config) -> Result<Connection, DatabaseError> {
         let failed = |error: std::io::Error| DatabaseError::Failed(format!("cannot start an event loop: {error}"));
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
-        let tls = tls::connector(self.address.root_certificates.as_deref())?;
+        let tls = tls::connector(&self.address)?;
         let (client, mut incoming) = {
             let connecting = async { tokio::time::timeout(CONNECT, host.connect(tls)).await };
             match runtime.block_on(connecting) {
@@ -218,12 +223,11 @@ impl Connector {
             "SELECT s.closed, (SELECT c.batch FROM weir.committers c WHERE c.name = $1) FROM weir.schema s",
             &[name],
         )?;
-        let row =
-            rows.first().ok_or_else(|| DatabaseError::Schema(format!("weir.schema of {} is empty", self.place.0)))?;
+        let row = rows.first().ok_or_else(|| schema::no_tables(&self.place.0))?;
         if let Some(closed) = row.get::<_, Option<String>>(0)
             && !self.acknowledged.is_repair.load(Ordering::SeqCst)
         {
-            return Err(DatabaseError::Schema(format!("the database {} cannot be used: {closed}", self.place.0)));
+            return Err(schema::cannot_be_used(&self.place.0, &closed));
         }
         let batch = row.get::<_, Option<i64>>(1).unwrap_or(-1);
         if batch < known {

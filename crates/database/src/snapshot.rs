@@ -64,26 +64,6 @@ impl<'a> State<'a> {
             }
         }
     }
-
-    /// Fetches entries of a range that are not remembered.
-    fn rows(
-        &mut self,
-        pool: &'a Pool,
-        (start, end): (&[u8], &[u8]),
-        order: ScanOrder,
-        most: u32,
-    ) -> Result<Vec<tokio_postgres::Row>, DatabaseError> {
-        if self.session.is_none() {
-            // Begins the transaction.
-            let mut needs = Needs::default();
-            needs.keys.insert(start.to_vec());
-            self.fetch(pool, &needs)?;
-        }
-        match &mut self.session {
-            Some(pooled) => pooled.session()?.scan((start, end), order, most),
-            None => Ok(Vec::new()),
-        }
-    }
 }
 
 impl Read for Snapshot<'_> {
@@ -140,7 +120,11 @@ impl Read for Snapshot<'_> {
         }
         // A long scan remembers nothing: it may pass over the whole database.
         loop {
-            let rows = self.state.borrow_mut().rows(self.pool, (&start, &end), order, most)?;
+            // The first entries were fetched, so the transaction has begun.
+            let rows = match &mut self.state.borrow_mut().session {
+                Some(pooled) => pooled.session()?.scan((&start, &end), order, most)?,
+                None => return Ok(()),
+            };
             for row in &rows {
                 let (key, value) = entry(row)?;
                 if visit(key, value).is_break() {

@@ -1,7 +1,6 @@
 //! TLS to the database.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::{ClientConfig, RootCertStore};
@@ -9,12 +8,14 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::DatabaseError;
+use crate::address::Encryption;
+use crate::{DatabaseAddress, DatabaseError};
 
-/// Makes encrypted connections. Trusts the certificates in `roots`, or the system's authorities.
-pub(crate) fn connector(roots: Option<&Path>) -> Result<MakeRustlsConnect, DatabaseError> {
+/// Makes encrypted connections to `address`, if it wants such. Trusts the certificates that it names, or the system's authorities.
+pub(crate) fn connector(address: &DatabaseAddress) -> Result<MakeRustlsConnect, DatabaseError> {
     let mut trusted = RootCertStore::empty();
-    match roots {
+    match &address.root_certificates {
+        _ if address.encryption == Encryption::Off => {} // nobody is asked for a certificate
         Some(path) => {
             let failed = |reason: String| {
                 let shown = path.display();

@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::away::{Away, Outage};
 use crate::session::{Connection, Connector, Limits};
 use crate::{DatabaseAddress, DatabaseError, schema};
 
@@ -15,18 +16,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Short, so that a database that hangs is noticed soon.
 const LIMITS: Limits = Limits { statement: Duration::from_secs(3), lock: Duration::from_secs(3) };
 
-/// The database is away.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outage {
-    /// For how long.
-    pub lasted: Duration,
-    /// What the last attempt to reach it said.
-    pub reason: String,
-}
-
 /// Looks at the database every second, on a connection of its own.
 pub(crate) struct Watch {
-    away: Arc<Mutex<Option<(Instant, String)>>>,
+    away: Arc<Away>,
     /// Ends the thread when it is dropped. Nobody waits for the thread: it may just wait for an answer.
     stop: Mutex<Option<Sender<()>>>,
 }
@@ -34,7 +26,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Starts the thread.
     pub(crate) fn start(address: DatabaseAddress) -> io::Result<Self> {
-        let away = Arc::<Mutex<Option<(Instant, String)>>>::default();
+        let away = Arc::<Away>::default();
         let (stop, stopped) = channel();
         let seen = Arc::clone(&away);
         std::thread::Builder::new().name("database-watch".into()).spawn(move || look(address, &seen, &stopped))?;
@@ -43,7 +35,7 @@ impl Watch {
 
     /// Whether the database is away.
     pub(crate) fn outage(&self) -> Option<Outage> {
-        self.away.lock().as_ref().map(|(since, reason)| Outage { lasted: since.elapsed(), reason: reason.clone() })
+        self.away.outage()
     }
 
     pub(crate) fn stop(&self) {
@@ -51,25 +43,16 @@ impl Watch {
     }
 }
 
-fn look(address: DatabaseAddress, away: &Mutex<Option<(Instant, String)>>, stopped: &Receiver<()>) {
+fn look(address: DatabaseAddress, away: &Away, stopped: &Receiver<()>) {
     let shown = address.to_string();
     let connector = Arc::new(Connector::new(address, LIMITS));
     let mut connection = None;
     loop {
         match answers(&connector, &mut connection, &shown) {
-            Ok(()) => {
-                if let Some((since, _)) = away.lock().take() {
-                    tracing::info!("the database {shown} is back after {} s", since.elapsed().as_secs());
-                }
-            }
+            Ok(()) => away.end(&format!("the database {shown} is back")),
             Err(error) => {
                 connection = None;
-                let mut away = away.lock();
-                let since = away.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-                if away.is_none() {
-                    tracing::warn!("{error}; opens and changes wait until it is back");
-                }
-                *away = Some((since, error.to_string()));
+                away.note(&error, "opens and changes wait until it is back");
             }
         }
         if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::storage_base::{holds_directory, namespace_on};
 
 /// The committer's name in the database. One manager at a time works there.
-const COMMITTER: &str = "manager";
+pub const COMMITTER: &str = "manager";
 
 /// A database for a namespace, and how to use it.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 //! writes their net effect into one journal record with one sync, publishes it, and then answers all callers.
 
 mod commit;
+pub(crate) mod drive;
 pub(crate) mod queue;
 pub(crate) mod responder;
 pub(crate) mod run;

@@ -68,7 +68,8 @@ mod write_set;
 /// The parts that committers share: queued operations, their changes, and the thread that answers them. An engine in another
 /// crate is made of these.
 pub mod committing {
-    pub use crate::embedded::queue::{Queue, Request, enter_engine};
+    pub use crate::embedded::drive::{Give, commit_until_closed};
+    pub use crate::embedded::queue::{Queue, Request};
     pub use crate::embedded::responder::{Answers, Completions, Responder};
     pub use crate::embedded::run::{OpResult, run_one};
     pub use crate::write_set::WriteSet;

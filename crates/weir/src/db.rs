@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use config::{Config, units::show_size};
-use database::{DatabaseAddress, DatabaseError, SCHEMA_VERSION, Schema, SchemaReport, SchemaState};
+use database::{DatabaseAddress, DatabaseError, READ_ONLY, SCHEMA_VERSION, Schema, SchemaReport, SchemaState};
 use foundation::exit_of_database;
 use serde::Serialize;
 
@@ -151,8 +151,7 @@ fn refusal(report: &SchemaReport) -> Option<String> {
         }
         SchemaState::Version(_) => {}
     }
-    let read_only = "it is a replica, or was set to read only; name the primary, or all hosts of the database";
-    report.closed.clone().or_else(|| report.is_read_only.then(|| read_only.into()))
+    report.closed.clone().or_else(|| report.is_read_only.then(|| READ_ONLY.into()))
 }
 
 fn check(address: &DatabaseAddress, json: bool) -> Result<Exit, Failure> {

@@ -8,7 +8,6 @@ mod repair;
 mod steps;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kv::{Chunks, EntrySource, KvError, OwnedEntry};
 use types::ClusterId;
@@ -17,8 +16,6 @@ use crate::schema::{self, Owner};
 use crate::session::{Connection, Connector, Limits, entry};
 use crate::{DatabaseAddress, DatabaseError};
 
-/// For commands: nobody waits for them in the middle of other work.
-const COMMAND: Limits = Limits { statement: Duration::from_secs(600), lock: Duration::from_secs(30) };
 /// Entries that are read at once.
 const CHUNK: i64 = 1000;
 
@@ -89,7 +86,7 @@ impl Copying {
     /// # Errors
     /// [`DatabaseError::Schema`]: the tables are missing, or of another version. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn connect(address: &DatabaseAddress) -> Result<Self, DatabaseError> {
-        let connector = Arc::new(Connector::new(address.clone(), COMMAND));
+        let connector = Arc::new(Connector::new(address.clone(), Limits::COMMAND));
         let mut connection = connector.connect_bare()?;
         let address = address.to_string();
         schema::check_version(&mut connection, &address)?;

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use rand::Rng;
 use tokio_postgres::types::ToSql;
 
 use super::{Copying, IMPORT, Row};
+use crate::pause::pause;
 use crate::{DatabaseError, schema};
 
 /// Entries that are removed at once.
 const REMOVED_AT_ONCE: i64 = 10_000;
 /// How often work that collides with other transactions is tried.
 const ATTEMPTS: u32 = 10;
+/// The unit of the wait after a collision.
+const COLLIDED: Duration = Duration::from_millis(10);
 
 impl Copying {
     pub(super) fn row(&mut self) -> Result<Option<Row>, DatabaseError> {
@@ -94,7 +96,7 @@ impl Copying {
         loop {
             match self.connection.change(sql, parameters) {
                 Err(DatabaseError::Conflict(_)) if attempt < ATTEMPTS => {
-                    pause(attempt);
+                    pause(COLLIDED, attempt.min(6));
                     attempt += 1;
                 }
                 Err(error) => return Err(error),
@@ -138,17 +140,11 @@ impl Copying {
             }
             match done {
                 Err(DatabaseError::Conflict(_)) if attempt < ATTEMPTS => {
-                    pause(attempt);
+                    pause(COLLIDED, attempt.min(6));
                     attempt += 1;
                 }
                 done => return done,
             }
         }
     }
-}
-
-/// Waits for a random time, longer after each attempt, so that two that collide do not collide again.
-fn pause(attempt: u32) {
-    let most = 10u64 << attempt.min(6);
-    std::thread::sleep(Duration::from_millis(rand::rng().random_range(0..=most)));
 }

@@ -11,18 +11,20 @@ use rand::{Rng, SeedableRng};
 
 use crate::harness::{add_one, address, config, database, get, init, put, queue_add};
 
-fn behind_proxy() -> (Proxy, Postgres) {
+/// An engine whose connections pass a proxy. Changes wait so long for the database.
+fn behind_proxy(patience: Duration) -> (Proxy, Postgres) {
     let server = postgres_server::shared();
     let url = database();
     let proxy = Proxy::before(server.port());
-    let kv = Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap();
+    let config = PostgresConfig { patience, ..config() };
+    let kv = Postgres::open(&address(&proxy.url(&url, server.port())), "test", config).unwrap();
     (proxy, kv)
 }
 
 /// Whatever happens to the commit, each operation takes effect once.
 #[test]
 fn an_operation_whose_answer_is_lost_is_done_once() {
-    let (proxy, kv) = behind_proxy();
+    let (proxy, kv) = behind_proxy(config().patience);
     for (number, fault) in [Fault::BeforeCommit, Fault::LoseAnswer, Fault::Late].into_iter().cycle().take(9).enumerate()
     {
         proxy.plan(fault);
@@ -38,7 +40,7 @@ fn an_operation_whose_answer_is_lost_is_done_once() {
 
 #[test]
 fn faults_at_random_under_load_lose_and_repeat_nothing() {
-    let (proxy, kv) = behind_proxy();
+    let (proxy, kv) = behind_proxy(config().patience);
     let done = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -74,11 +76,7 @@ fn faults_at_random_under_load_lose_and_repeat_nothing() {
 /// Nobody knows whether the change was made, and the database does not come back in time: the caller is told so.
 #[test]
 fn a_lost_answer_without_a_database_is_said_to_be_unknown() {
-    let server = postgres_server::shared();
-    let url = database();
-    let proxy = Proxy::before(server.port());
-    let config = PostgresConfig { patience: Duration::from_millis(500), ..config() };
-    let kv = Postgres::open(&address(&proxy.url(&url, server.port())), "test", config).unwrap();
+    let (proxy, kv) = behind_proxy(Duration::from_millis(500));
     put(&kv, "n", "0").unwrap();
     proxy.plan(Fault::LoseAnswer);
     proxy.set_down(true);
@@ -148,11 +146,7 @@ fn a_transaction_that_an_administrator_ends_runs_again() {
 /// Connecting works, and each connection breaks at the batch: the callers must be told at last.
 #[test]
 fn a_batch_that_breaks_every_connection_is_given_up() {
-    let server = postgres_server::shared();
-    let url = database();
-    let proxy = Proxy::before(server.port());
-    let config = PostgresConfig { patience: Duration::from_secs(1), ..config() };
-    let kv = Postgres::open(&address(&proxy.url(&url, server.port())), "test", config).unwrap();
+    let (proxy, kv) = behind_proxy(Duration::from_secs(1));
     put(&kv, "n", "0").unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

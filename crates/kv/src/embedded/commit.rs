@@ -1,13 +1,13 @@
 //! The committer thread.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use journal::Seq;
 use parking_lot::Mutex;
 
-use super::queue::{Queue, Request, enter_engine};
+use super::drive::commit_until_closed;
+use super::queue::{Queue, Request};
 use super::responder::{Answers, Completions};
 use super::run::{OpResult, run_one};
 use super::{EmbeddedConfig, EmbeddedStats};
@@ -37,38 +37,16 @@ impl Committer {
         Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None }
     }
 
-    /// Commits until the queue is closed. A panic breaks the queue off, so that no thread waits for it.
+    /// Commits until the queue is closed.
     pub(super) fn run(mut self) {
-        enter_engine();
-        let queue = Arc::clone(&self.queue);
-        let answers = self.answers.take();
-        // Operations already taken from the queue get no answer: dropping a completion informs its caller.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_loop(answers.as_ref()))) {
-            std::mem::forget(panic); // dropping its contents may panic again
-            queue.break_off("the thread that commits changes, the committer, has died by a panic");
-            if let Some(answers) = answers {
-                answers.flush();
-            }
-        }
-    }
-
-    fn run_loop(mut self, answers: Option<&Answers>) {
-        let mut expected = 0;
-        loop {
-            let mut requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
-            if requests.is_empty() {
-                return;
-            }
-            // Clients that were answered together return together. Committing with half of them would keep them split.
-            expected = if requests.len() > 4 { requests.len() - requests.len() / 4 } else { 0 };
+        let (queue, answers) = (Arc::clone(&self.queue), self.answers.take());
+        let limits = (self.config.batch_ops_max, self.config.linger);
+        commit_until_closed(&queue, answers, limits, |mut requests, give| {
             while !requests.is_empty() {
                 let completions = self.commit(&mut requests);
-                let idle = requests.is_empty() && self.queue.is_empty();
-                if let Some(answers) = answers {
-                    answers.give(completions, idle);
-                }
+                give(completions, requests.is_empty());
             }
-        }
+        });
     }
 
     /// Commits a batch from the front of `requests`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use console::Exit;
 use console::time_text::parse_time;
 use database::{Copying, DatabaseAddress, Postgres, PostgresConfig};
+use foundation::COMMITTER;
 use kv::Kv;
 use namespace::{Namespace, NamespaceConfig};
 use serde_json::json;
@@ -15,9 +16,6 @@ use super::say;
 use crate::backup::manager::continue_above;
 use crate::backup::restore::LOST_BY_A_MANAGER;
 use crate::{Error, now};
-
-/// The committer's name of a manager. A manager that still runs stops.
-const COMMITTER: &str = "manager";
 
 /// Why the database is closed meanwhile.
 const CLOSED: &str =
@@ -49,6 +47,7 @@ pub fn run(args: &ContinueOptions) -> Result<Exit, Error> {
 pub(super) fn above_everything(database: &DatabaseAddress, taken: Timestamp) -> Result<Vec<String>, Error> {
     let mut copying = Copying::connect(database)?;
     copying.begin_repair(CLOSED)?;
+    // A manager that still runs stops.
     let engine = Arc::new(Postgres::open_closed(database, COMMITTER, PostgresConfig::default())?);
     let continued = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, now(), NamespaceConfig::default())
         .map_err(Error::RaiseNumbers)

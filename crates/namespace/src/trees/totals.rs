@@ -88,8 +88,8 @@ pub(crate) fn adjust(
     Ok(())
 }
 
-/// Counts the first entry of a directory that this very operation has made. Nothing is read: its number is another one in each run of the operation, so an
-/// engine that must fetch what is read could never have it.
+/// Counts the first entry of a directory that this very operation has made. Nobody else can have counted there, so nothing is read: an engine over a network
+/// would need a round trip for it.
 pub(crate) fn begin(txn: &mut dyn Txn, ctx: &Context, dir: Ino) {
     let shard = Shard { entries: 1, bytes: 0, changed: Some(ctx.now) };
     txn.put(&keys::total(dir, shard_of(ctx)), &encode_shard(&shard));
