@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from clients import STUBBORN, environment
+from clients import PATIENCE, STUBBORN, environment
 from cluster import Cluster
 from harness import WEIR_BIN, until
 from patroni import Patroni
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.timeout(600)
 class Uploads:
     """A client that uploads small files one after the other, and notes which of them were acknowledged, and when."""
 
-    def __init__(self, patroni: Patroni, cluster: Cluster, folder: str, work):
-        self.patroni, self.url, self.work = patroni, f"{cluster.url}/{folder}", work
+    def __init__(self, patroni: Patroni, cluster: Cluster, work, patience: dict[str, str] = STUBBORN):
+        self.patroni, self.url, self.work, self.patience = patroni, f"{cluster.url}/files", work, patience
         self.acknowledged: list[tuple[str, float]] = []
         self.number = 0
         self.ended = threading.Event()
@@ -54,7 +54,7 @@ class Uploads:
 
     def xrdcp(self, *arguments: object) -> subprocess.CompletedProcess:
         command = [*self.patroni.within(), "xrdcp", "--nopbar", "--force", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(STUBBORN))
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(self.patience))
 
     def goes_on(self, since: float, seconds: float) -> float:
         """Waits for a file that is acknowledged after `since`. Returns when that was."""
@@ -88,7 +88,7 @@ def test_the_loss_of_the_primary_is_a_pause(base, tmp_path):
     with (
         Patroni(base / "patroni") as patroni,
         cluster_on(patroni, base / "cluster") as cluster,
-        Uploads(patroni, cluster, "files", tmp_path / "work") as uploads,
+        Uploads(patroni, cluster, tmp_path / "work") as uploads,
     ):
         uploads.goes_on(0, 30)
         first = patroni.primary()
@@ -119,7 +119,7 @@ def test_a_replica_that_was_behind_is_not_gone_on_with(base, tmp_path):
     with (
         Patroni(base / "patroni", synchronous=False) as patroni,
         cluster_on(patroni, base / "cluster") as cluster,
-        Uploads(patroni, cluster, "files", tmp_path / "work") as uploads,
+        Uploads(patroni, cluster, tmp_path / "work", PATIENCE) as uploads,
     ):
         uploads.goes_on(0, 30)
         primary = patroni.primary()
