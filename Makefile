@@ -50,6 +50,11 @@ bench-clients: build ## measure what stock clients' own programs and libraries s
 	scripts/setup.sh bench
 	.venv/bin/python bench/run.py $(ARGS)
 
+bench-database: build ## measure a manager on PostgreSQL beside the embedded engine, and write bench/DATABASE.md; ARGS="--only phases" for a part
+	scripts/setup.sh bench
+	scripts/setup.sh test
+	.venv/bin/python bench/database.py $(ARGS)
+
 bench-security: build ## measure what TLS, logins, permissions, quotas and the audit log cost, and write bench/SECURITY.md; ARGS="--only gsi" for a part
 	scripts/setup.sh bench
 	scripts/setup.sh test

@@ -18,7 +18,6 @@ import json
 import os
 import socket
 import ssl
-import statistics
 import struct
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from measure import ROOT, Cpu, alternate, load_program, random_source, run  # no
 from proxies import User  # noqa: E402
 from secrets_of import add_key, keys  # noqa: E402
 from stock import GsiXrootd, SssXrootd, TlsXrootd  # noqa: E402
+from tables import Table  # noqa: E402
 
 GIB = 1 << 30
 LOGINS = 1000
@@ -44,29 +44,6 @@ STOCK_LOGINS = 50
 THREADS, FILES, DIRS, BYTES = 8, 20_000, 100, 4096
 PASSES = {"create": 1, "stat": 8, "read": 3}
 ENTRIES = ",".join(f"user:user{number}:rw-" for number in range(4)) + "," + ",".join(f"group:group{number}:r-x" for number in range(4))
-
-
-class Table:
-    """The figures of a part: for each row the values of each system. `bars`: what the first one's part of the second, or the only
-    value, must be."""
-
-    def __init__(self, title: str, systems: list[str], bars: dict[str, str] | None = None) -> None:
-        self.title, self.systems, self.bars = title, systems, bars or {}
-        self.rows: dict[str, dict[str, list[float]]] = {}
-
-    def add(self, row: str, system: str, value: float) -> None:
-        self.rows.setdefault(row, {}).setdefault(system, []).append(value)
-
-    def markdown(self) -> str:
-        """A line for each row: the medians of the systems with the least and the most, the first one's part of the second, the bar."""
-        lines = [f"## {self.title}", "", f"| | {' | '.join(self.systems)} | ratio | bar |", "| --- |" + " --- |" * (len(self.systems) + 2)]
-        for row, figures in self.rows.items():
-            medians = [statistics.median(figures[system]) for system in self.systems]
-            shown = [
-                f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})" for values in map(figures.get, self.systems)
-            ]
-            lines.append(f"| {row} | {' | '.join(shown)} | {medians[0] / medians[1]:.2f} | {self.bars.get(row, '')} |")
-        return "\n".join([*lines, ""])
 
 
 def node(home: Path, name: str, settings: str = "") -> Weir:

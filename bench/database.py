@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""
+What a manager on PostgreSQL does in a second, beside one with the embedded engine, in alternating runs on one machine. Each has two disk
+servers. PostgreSQL has its defaults: it syncs each commit. Prints the table, and writes bench/DATABASE.md if all was measured:
+
+    bench/database.py --only batches  files of 4 KiB by weir's own client, hundreds in one request
+    bench/database.py --only phases   create, stat and open+read+close by 8 threads of the stock client
+    bench/database.py --only listing  a directory of 100,000 entries with attributes, by weir's own client
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import cluster_rates  # noqa: E402
+import machine  # noqa: E402
+from cluster import Cluster  # noqa: E402
+from clusters import Processes  # noqa: E402
+from harness import WEIR_BIN  # noqa: E402
+from measure import ROOT, load_program, run, settle  # noqa: E402
+from postgres import Postgres  # noqa: E402
+from tables import Table  # noqa: E402
+
+CLIENTS, BATCHED = 4, 5000
+THREADS, FILES, DIRS, BYTES = 8, 10_000, 100, 4096
+PASSES = {"create": 1, "stat": 4, "read": 2}
+ENTRIES = 100_000
+SYSTEMS = ["PostgreSQL", "embedded"]
+BARS = {
+    "batches: creates [1/s]": "at least 0.3",
+    "create by 8 threads [1/s]": "at least 0.5",
+    "stat by 8 threads [1/s]": "at least 0.8",
+    "read by 8 threads [1/s]": "at least 0.7",
+    "listing [entries/s]": "at least 100,000 entries/s",
+}
+
+Clusters = dict[str, Cluster]
+
+
+def in_turns(clusters: Clusters, number: int) -> list[tuple[str, Cluster]]:
+    pairs = list(clusters.items())
+    return pairs if number % 2 == 0 else pairs[::-1]
+
+
+def quiet(clusters: Clusters) -> None:
+    """Waits until nobody works any more."""
+    settle(Processes(*(node.process.pid for cluster in clusters.values() for node in cluster.nodes)))
+
+
+def batches(table: Table, clusters: Clusters, home: Path, runs: int) -> None:
+    for number in range(runs):
+        for system, cluster in in_turns(clusters, number):
+            quiet(clusters)
+            rate = cluster_rates.batched(f"{cluster.url}/batches-{number}", home, CLIENTS, BATCHED)
+            table.add("batches: creates [1/s]", system, rate)
+
+
+def phases(table: Table, clusters: Clusters, _home: Path, runs: int) -> None:
+    for number in range(runs):
+        for system, cluster in in_turns(clusters, number):
+            for phase, passes in PASSES.items():
+                quiet(clusters)
+                numbers = map(str, (THREADS, FILES, DIRS, BYTES, passes))
+                result = json.loads(run([str(load_program()), f"{cluster.url}/phases-{number}", phase, *numbers]))
+                table.add(f"{phase} by {THREADS} threads [1/s]", system, result["rate"])
+
+
+def listing(table: Table, clusters: Clusters, home: Path, runs: int) -> None:
+    tree = home / "tree"
+    tree.mkdir()
+    for number in range(ENTRIES):
+        (tree / f"entry-{number:06}").touch()
+    for cluster in clusters.values():
+        run([str(WEIR_BIN), "cp", "-q", "-r", str(tree), f"{cluster.url}/listing"])
+    for number in range(runs):
+        for system, cluster in in_turns(clusters, number):
+            quiet(clusters)
+            begin = time.monotonic()
+            listed = run([str(WEIR_BIN), "ls", "-l", f"{cluster.url}/listing"])
+            table.add("listing [entries/s]", system, ENTRIES / (time.monotonic() - begin))
+            assert listed.count("\n") >= ENTRIES, listed[:1000]
+
+
+PARTS: dict[str, Callable[[Table, Clusters, Path, int], None]] = {"batches": batches, "phases": phases, "listing": listing}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=list(PARTS), help="measure this part alone; may be repeated")
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    table = Table("One manager on PostgreSQL beside the embedded engine", SYSTEMS, BARS)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        with Postgres(home / "postgres") as postgres:
+            url = postgres.url(database=postgres.create_database())
+            subprocess.run([str(WEIR_BIN), "db", "init", "--database", url], check=True)
+            with Cluster(home / "database", 2, database=url) as database, Cluster(home / "embedded", 2) as embedded:
+                clusters = dict(zip(SYSTEMS, (database, embedded), strict=True))
+                for part in options.only or PARTS:
+                    PARTS[part](table, clusters, home, options.runs)
+        about = "; ".join(f"{key}: {value}" for key, value in machine.describe(home, ROOT).items())
+    print(table.markdown(), flush=True)
+    if not options.only:
+        how = f"`make bench-database`, {date.today()}, {options.runs} runs in turns: medians, and the least to the most."
+        (ROOT / "bench/DATABASE.md").write_text("\n".join([f"# A manager on PostgreSQL\n\n{how}\n{about}.\n", table.markdown()]))
+
+
+if __name__ == "__main__":
+    main()
