@@ -10,6 +10,7 @@ use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 use parking_lot::Mutex;
 
 use crate::away::Away;
+use crate::cache::{Cache, For};
 use crate::fetched::{Fetched, Needs, Range, Scanned};
 use crate::pause::pause;
 use crate::place::{LastBatch, Place};
@@ -38,6 +39,10 @@ pub(crate) struct Committer {
     pub(crate) end: Arc<Mutex<Option<DatabaseError>>>,
     /// Whether the database takes no changes now.
     pub(crate) away: Arc<Away>,
+    /// What is known without the database.
+    pub(crate) cache: Arc<Cache>,
+    /// Whether nobody else can have committed anything up to now.
+    pub(crate) has_lease: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// A batch that was not committed.
@@ -172,6 +177,8 @@ impl Committer {
 
     fn return_to(&mut self) -> Result<(Session, LastBatch), DatabaseError> {
         let returned = self.place.return_to(&self.connector)?;
+        // The last batch may have been committed, and its changes are not known here any more.
+        self.cache.reset(self.place.batch);
         self.stats.lock().reconnected += 1;
         Ok(returned)
     }
@@ -231,6 +238,7 @@ impl Committer {
         let mut begin = Begin::Changing;
         let mut writes = WriteSet::default();
         let mut ran = Vec::new();
+        let mut trusts_cache = false;
         for run in 0.. {
             ran.clear();
             let _ = writes.take();
@@ -248,10 +256,16 @@ impl Committer {
                 let _ = session.roll_back();
                 return Err(Failed::Refused(DatabaseError::Failed("an operation never stops asking for more".into())));
             }
-            let fetched = session.fetch(begin, &needs, &mut view.known.borrow_mut());
-            if let Err(error) = fetched {
+            if self.cache.supply(For::Committer, &needs, &mut view.known.borrow_mut()).is_some() {
+                trusts_cache = true;
+                continue;
+            }
+            let mut found = Fetched::default();
+            if let Err(error) = session.fetch(begin, &needs, &mut found) {
                 return Err(self.undone(session, error));
             }
+            self.cache.learn(self.place.batch, &found);
+            view.known.borrow_mut().absorb(found);
             begin = Begin::Not;
         }
         // Operations for which the batch has no room.
@@ -261,7 +275,9 @@ impl Committer {
         }
         let changes = writes.take();
         let is_begun = begin == Begin::Not;
-        let committed = if changes.is_empty() {
+        // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
+        let is_proven = !trusts_cache || (self.has_lease)();
+        let committed = if changes.is_empty() && is_proven {
             let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
             ended.map_or_else(Commit::Undone, |()| Commit::Done)
         } else {
@@ -269,6 +285,7 @@ impl Committer {
                 session.commit((&self.place.name, self.place.fence), self.place.batch + 1, &changes, is_begun);
             if matches!(committed, Commit::Done) {
                 self.place.batch += 1;
+                self.cache.apply(self.place.batch, &changes);
                 self.connector.acknowledged.note(self.place.batch);
             }
             committed

@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 use types::ClusterId;
 
 use crate::away::{Away, Outage};
+use crate::cache::Cache;
 use crate::committer::Committer;
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Source};
 use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
 
@@ -44,6 +45,8 @@ pub struct PostgresConfig {
     pub retries_max: u32,
     /// The wait between attempts to connect.
     pub between_attempts: Duration,
+    /// How much is known of the entries without asking the database, in bytes.
+    pub cache_bytes: usize,
 }
 
 impl Default for PostgresConfig {
@@ -60,6 +63,7 @@ impl Default for PostgresConfig {
             linger: Duration::from_micros(50),
             retries_max: 20,
             between_attempts: Duration::from_millis(100),
+            cache_bytes: 256 << 20,
         }
     }
 }
@@ -101,6 +105,8 @@ pub struct Postgres {
     watch: Watch,
     /// Whether the committer cannot commit now.
     away: Arc<Away>,
+    cache: Arc<Cache>,
+    has_lease: Arc<dyn Fn() -> bool + Send + Sync>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -146,6 +152,8 @@ impl Postgres {
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let away = Arc::<Away>::default();
+        let cache = Arc::new(Cache::new(place.batch, config.cache_bytes));
+        let has_lease: Arc<dyn Fn() -> bool + Send + Sync> = Arc::new(|| true);
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -155,6 +163,8 @@ impl Postgres {
             place,
             session: Some(session),
             away: Arc::clone(&away),
+            cache: Arc::clone(&cache),
+            has_lease: Arc::clone(&has_lease),
             end: Arc::clone(&end),
         };
         let answers = responder.answers();
@@ -162,7 +172,7 @@ impl Postgres {
         let committer = Mutex::new(Some(thread.map_err(|error| failed(&error))?));
         let watch = Watch::start(address.clone())
             .map_err(|error| DatabaseError::Failed(format!("cannot start the watch over the database: {error}")))?;
-        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, away, committer })
+        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, away, cache, has_lease, committer })
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
@@ -244,7 +254,8 @@ impl Drop for Postgres {
 
 impl Kv for Postgres {
     fn snapshot(&self) -> Box<dyn Read + Send + '_> {
-        Box::new(Snapshot::new(&self.pool))
+        let (pool, cache, has_lease) = (&self.pool, &*self.cache, &*self.has_lease);
+        Box::new(Snapshot::new(Source { pool, cache, has_lease }))
     }
 
     // A database has one kind of commit.

@@ -101,9 +101,68 @@ pub(crate) struct Fetched {
     entries: BTreeMap<Box<[u8]>, Option<Box<[u8]>>>,
     /// Ranges without unknown entries: first key, and the first key behind it. They do not overlap.
     ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// What the entries take, about.
+    bytes: usize,
 }
 
+/// What an entry takes besides its bytes, about.
+const ENTRY_BYTES: usize = 64;
+
 impl Fetched {
+    /// What it takes, about, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// All entries, and absences.
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<&[u8]>)> {
+        self.entries.iter().map(|(key, value)| (&**key, value.as_deref()))
+    }
+
+    /// The ranges without unknown entries: first key, and the first key behind it.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.ranges.iter().map(|(start, end)| (&**start, &**end))
+    }
+
+    /// Adds what `other` knows of the same state of the database.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        if self.entries.is_empty() && self.ranges.is_empty() {
+            *self = other;
+            return;
+        }
+        for (key, value) in other.entries {
+            self.insert(&key, value.as_deref());
+        }
+        for (start, end) in other.ranges {
+            self.cover(&start, &end);
+        }
+    }
+
+    /// Copies the first entries of a range, in its order, if they are known. Returns whether they are.
+    pub(crate) fn copy_range(&self, range: &Range, into: &mut Self) -> bool {
+        let mut rows: Vec<(&[u8], &[u8])> = Vec::new();
+        let most = usize::try_from(range.most).unwrap_or(usize::MAX);
+        let (mut start, mut end) = (range.start.as_slice(), range.end.as_slice());
+        let is_known = match range.order {
+            ScanOrder::Ascending => self.range_around(start).is_some_and(|(_, known)| {
+                end = end.min(known);
+                let entries = self.entries.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
+                rows.extend(entries.filter_map(|(key, value)| Some((&**key, value.as_deref()?))).take(most));
+                end == range.end || rows.len() >= most
+            }),
+            ScanOrder::Descending => self.range_before(end).is_some_and(|(known, _)| {
+                start = start.max(known);
+                let entries = self.entries.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end))).rev();
+                rows.extend(entries.filter_map(|(key, value)| Some((&**key, value.as_deref()?))).take(most));
+                start == range.start || rows.len() >= most
+            }),
+        };
+        if is_known {
+            into.insert_range(range, rows.into_iter());
+        }
+        is_known
+    }
+
     /// The entry at `key`: `None` if it is unknown, `Some(None)` if it does not exist.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         match self.entries.get(key) {
@@ -113,7 +172,17 @@ impl Fetched {
     }
 
     pub(crate) fn insert(&mut self, key: &[u8], value: Option<&[u8]>) {
-        self.entries.insert(key.into(), value.map(Into::into));
+        let len = |value: Option<&[u8]>| value.map_or(0, <[u8]>::len);
+        match self.entries.get_mut(key) {
+            Some(known) => {
+                self.bytes = self.bytes + len(value) - len(known.as_deref());
+                *known = value.map(Into::into);
+            }
+            None => {
+                self.bytes += ENTRY_BYTES + key.len() + len(value);
+                self.entries.insert(key.into(), value.map(Into::into));
+            }
+        }
     }
 
     /// The known range with `key`.
@@ -250,7 +319,7 @@ fn missing(start: &[u8], end: &[u8]) -> Scanned {
 
 /// Goes along a chain. Tells `each` all its keys, and with a number the beginnings of keys of which it wants so many; `each` says whether to go on.
 /// `find` has the value at a key: `None` if that is not known, and then the chain ends.
-fn walk_chain<'v>(
+pub(crate) fn walk_chain<'v>(
     chain: &Chain,
     find: impl Fn(&[u8]) -> Option<Option<&'v [u8]>>,
     mut each: impl FnMut(Vec<u8>, Option<u32>) -> bool,
@@ -295,7 +364,7 @@ fn follow_key(follow: &Follow, id: Option<[u8; ID_LEN]>, value: Option<&[u8]>) -
 }
 
 /// The range of the keys that begin with `key`.
-fn beginning_with(key: Vec<u8>, most: u32) -> Range {
+pub(crate) fn beginning_with(key: Vec<u8>, most: u32) -> Range {
     let end = [key.as_slice(), &BEHIND].concat();
     Range { start: key, end, order: ScanOrder::Ascending, most: most.max(1) }
 }

@@ -28,6 +28,7 @@
 
 mod address;
 mod away;
+mod cache;
 mod committer;
 mod compare;
 mod copying;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::{join_all, join4};
+use futures_util::future::{join_all, join4, join5};
 use kv::{Chain, ScanOrder};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
@@ -405,8 +405,20 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Begins a transaction that only reads, and fetches `needs`, in one round trip. Returns the committer's batch whose changes it sees; `None` if this
+    /// process has no committer.
+    pub(crate) fn fetch_first(&mut self, needs: &Needs, known: &mut Fetched) -> Result<Option<i64>, DatabaseError> {
+        self.fetch_with(Begin::Reading, needs, known)
+    }
+
     /// Fetches `needs` in one round trip, and adds the answers to `known`.
     pub(crate) fn fetch(&mut self, begin: Begin, needs: &Needs, known: &mut Fetched) -> Result<(), DatabaseError> {
+        self.fetch_with(begin, needs, known).map(drop)
+    }
+
+    fn fetch_with(&mut self, begin: Begin, needs: &Needs, known: &mut Fetched) -> Result<Option<i64>, DatabaseError> {
+        let connector = Arc::clone(&self.connection.connector);
+        let committer = connector.acknowledged.name.get().filter(|_| begin == Begin::Reading);
         let keys: Vec<&[u8]> = needs.keys.iter().map(Vec::as_slice).collect();
         let chains: Vec<ChainRequest<'_>> = ChainRequest::all(&needs.chains);
         let statements = &self.statements;
@@ -428,11 +440,18 @@ impl Session {
                 client.query(scan, &[&range.start, &range.end, &i64::from(range.most)]).await
             }));
             let chains = join_all(chains.iter().map(async |chain| chain.send(client, &statements.chain).await));
-            join4(beginning, entries, chains, ranges).await
+            let batch = async {
+                match committer {
+                    Some(name) => client.query_opt(&statements.batch, &[name]).await,
+                    None => Ok(None),
+                }
+            };
+            join5(beginning, entries, chains, ranges, batch).await
         })?;
         let mut sort = |error: tokio_postgres::Error| self.connection.sorted(&error);
-        let (beginning, entries, chain_rows, ranges) = answers;
+        let (beginning, entries, chain_rows, ranges, batch) = answers;
         beginning.map_err(&mut sort)?;
+        let batch = batch.map_err(&mut sort)?.map(|row| row.get(0));
         let entries = entries.map_err(&mut sort)?;
         let chain_rows = chain_rows.into_iter().collect::<Result<Vec<_>, _>>().map_err(&mut sort)?;
         let ranges = ranges.into_iter().collect::<Result<Vec<_>, _>>().map_err(&mut sort)?;
@@ -454,7 +473,7 @@ impl Session {
             let rows = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
             known.insert_range(range, rows.into_iter());
         }
-        Ok(())
+        Ok(batch)
     }
 
     /// The first entries of a range in its order, for scans that remember nothing.

@@ -1,4 +1,4 @@
-//! Reading outside of changes: a transaction that begins with the first read, and fetches what it is asked for.
+//! Reading outside of changes: from what is known, and from a transaction that begins with the first entry that is not.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 
 use crate::DatabaseError;
+use crate::cache::{Cache, For};
 use crate::fetched::{Fetched, Needs, Range, Scanned};
 use crate::pool::{Pool, Pooled};
 use crate::session::{Begin, entry};
@@ -14,55 +15,113 @@ use crate::session::{Begin, entry};
 /// Entries of the first fetch of a scan that nobody announced, and of the later ones at most.
 const FIRST_FETCH: u32 = 128;
 const FETCH_MAX: u32 = 4096;
+/// How long the committer may take to note a batch that readers find in the database already.
+const COMMITTED: Duration = Duration::from_secs(1);
 /// The wait after a connection that was found dead.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+
+/// What a snapshot reads from.
+pub(crate) struct Source<'a> {
+    pub(crate) pool: &'a Pool,
+    /// What may be read without the database.
+    pub(crate) cache: &'a Cache,
+    /// Whether nobody else can have committed anything up to now.
+    pub(crate) has_lease: &'a (dyn Fn() -> bool + Send + Sync),
+}
 
 struct State<'a> {
     session: Option<Pooled<'a>>,
     known: Fetched,
+    /// The batch as of which `known` is exact, as long as all of it comes from the cache.
+    as_of: Option<i64>,
 }
 
-/// A consistent view of the database. It holds a connection from the first read on.
+/// A consistent view of the database. It reads from the cache while that knows everything, and then holds a connection.
 pub(crate) struct Snapshot<'a> {
-    pool: &'a Pool,
+    source: Source<'a>,
     state: RefCell<State<'a>>,
 }
 
 impl<'a> Snapshot<'a> {
-    pub(crate) fn new(pool: &'a Pool) -> Self {
-        Self { pool, state: RefCell::new(State { session: None, known: Fetched::default() }) }
+    pub(crate) fn new(source: Source<'a>) -> Self {
+        Self { source, state: RefCell::new(State { session: None, known: Fetched::default(), as_of: None }) }
     }
 }
 
 impl<'a> State<'a> {
-    fn fetch(&mut self, pool: &'a Pool, needs: &Needs) -> Result<(), DatabaseError> {
-        if let Some(pooled) = &mut self.session {
-            return pooled.session()?.fetch(Begin::Not, needs, &mut self.known);
+    /// Makes `needs` known.
+    fn obtain(&mut self, source: &Source<'a>, needs: &Needs) -> Result<(), KvError> {
+        if self.session.is_none() && self.is_supplied(source, needs) {
+            return Ok(());
         }
-        let until = pool.until();
+        self.fetch(source, needs)
+    }
+
+    /// Whether the cache knew `needs`, as of the same state as everything before.
+    fn is_supplied(&mut self, source: &Source<'a>, needs: &Needs) -> bool {
+        let mut found = Fetched::default();
+        let Some(batch) = source.cache.supply(For::Reader, needs, &mut found) else { return false };
+        let before = self.as_of.unwrap_or(batch);
+        // The lease is looked at last: what was known then was exact.
+        if !source.cache.is_unchanged(&self.known, before, batch) || !(source.has_lease)() {
+            return false;
+        }
+        self.known.absorb(found);
+        self.as_of = Some(batch);
+        true
+    }
+
+    /// Fetches `needs` from the database.
+    fn fetch(&mut self, source: &Source<'a>, needs: &Needs) -> Result<(), KvError> {
+        if let Some(pooled) = &mut self.session {
+            return Ok(pooled.session()?.fetch(Begin::Not, needs, &mut self.known)?);
+        }
+        let until = source.pool.until();
         loop {
-            let mut pooled = pool.take(until)?;
+            let mut pooled = source.pool.take(until)?;
             let session = pooled.session()?;
-            match session.fetch(Begin::Reading, needs, &mut self.known) {
-                Ok(()) => {
+            let mut found = Fetched::default();
+            match session.fetch_first(needs, &mut found) {
+                Ok(batch) => {
                     self.session = Some(pooled);
-                    return Ok(());
+                    return self.has_fetched(source, batch, found);
                 }
                 // The connection broke while nobody used it. Nothing was read yet, so another one will do.
                 Err(error @ DatabaseError::Unavailable { .. }) => {
                     drop(pooled);
-                    pool.close_idle();
+                    source.pool.close_idle();
                     if Instant::now() >= until {
-                        return Err(error);
+                        return Err(error.into());
                     }
                     std::thread::sleep(BETWEEN_ATTEMPTS);
                 }
                 Err(error) => {
                     session.end_reading();
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
         }
+    }
+
+    /// The transaction has begun, and `found` is what it has read first, as of `batch`.
+    fn has_fetched(&mut self, source: &Source<'a>, batch: Option<i64>, found: Fetched) -> Result<(), KvError> {
+        if let Some(batch) = batch {
+            source.cache.saw(batch);
+        }
+        if let Some(before) = self.as_of.take() {
+            let is_same = batch.is_some_and(|batch| {
+                source.cache.wait_for(batch, COMMITTED) && source.cache.is_unchanged(&self.known, before, batch)
+            });
+            // What was read before is not of the transaction's state. Whoever reads begins anew.
+            if !is_same {
+                return Err(KvError::Conflict { retries: 0 });
+            }
+        }
+        if let Some(batch) = batch {
+            source.cache.learn(batch, &found);
+        }
+        self.known.absorb(found);
+        Ok(())
     }
 }
 
@@ -76,7 +135,7 @@ impl Read for Snapshot<'_> {
         if needs.is_empty() {
             return Ok(());
         }
-        Ok(state.fetch(self.pool, &needs)?)
+        state.obtain(&self.source, &needs)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
@@ -86,7 +145,7 @@ impl Read for Snapshot<'_> {
         }
         let mut needs = Needs::default();
         needs.keys.insert(key.to_vec());
-        state.fetch(self.pool, &needs)?;
+        state.obtain(&self.source, &needs)?;
         Ok(state.known.get(key).flatten().map(<[u8]>::to_vec))
     }
 
@@ -114,13 +173,21 @@ impl Read for Snapshot<'_> {
                 break;
             }
             let mut needs = Needs::default();
-            needs.add_range(Range { start: start.clone(), end: end.clone(), order, most });
-            self.state.borrow_mut().fetch(self.pool, &needs)?;
+            let mut state = self.state.borrow_mut();
+            // The cache supplies a range only as a whole. The rest of one that changes all the time could not be read as of the same state.
+            needs.add_range(Range { start: start.clone(), end: end.clone(), order, most: u32::MAX });
+            if state.session.is_some() || !state.is_supplied(&self.source, &needs) {
+                needs.ranges.iter_mut().for_each(|range| range.most = most);
+                state.fetch(&self.source, &needs)?;
+            }
+            drop(state);
             most = FETCH_MAX;
         }
         // A long scan remembers nothing: it may pass over the whole database.
+        if self.state.borrow().session.is_none() {
+            self.state.borrow_mut().fetch(&self.source, &Needs::default())?;
+        }
         loop {
-            // The first entries were fetched, so the transaction has begun.
             let rows = match &mut self.state.borrow_mut().session {
                 Some(pooled) => pooled.session()?.scan((&start, &end), order, most)?,
                 None => return Ok(()),

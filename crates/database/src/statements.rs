@@ -80,6 +80,9 @@ const ADVANCE: &str = "WITH advanced AS (
 )
 SELECT 1 / count(*) FROM advanced";
 
+/// The last batch of a committer.
+const BATCH: &str = "SELECT batch FROM weir.committers WHERE name = $1::text";
+
 /// The prepared statements of a connection.
 pub(crate) struct Statements {
     pub(crate) get: Statement,
@@ -89,6 +92,7 @@ pub(crate) struct Statements {
     pub(crate) delete: Statement,
     pub(crate) put: Statement,
     pub(crate) advance: Statement,
+    pub(crate) batch: Statement,
 }
 
 impl Statements {
@@ -101,6 +105,7 @@ impl Statements {
             delete: client.prepare(DELETE).await?,
             put: client.prepare(PUT).await?,
             advance: client.prepare(ADVANCE).await?,
+            batch: client.prepare(BATCH).await?,
         })
     }
 }
