@@ -5,10 +5,12 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
+use parking_lot::Mutex;
 
 use crate::DatabaseError;
 use crate::cache::{Cache, For};
 use crate::fetched::{Fetched, Needs, Range, Scanned};
+use crate::place_lease::OwnLease;
 use crate::pool::{Pool, Pooled};
 use crate::session::{Begin, entry};
 
@@ -25,8 +27,8 @@ pub(crate) struct Source<'a> {
     pub(crate) pool: &'a Pool,
     /// What may be read without the database.
     pub(crate) cache: &'a Cache,
-    /// Whether nobody else can have committed anything up to now.
-    pub(crate) has_lease: &'a (dyn Fn() -> bool + Send + Sync),
+    /// While it is held, nobody else can have committed anything.
+    pub(crate) lease: &'a Mutex<OwnLease>,
 }
 
 struct State<'a> {
@@ -63,7 +65,7 @@ impl<'a> State<'a> {
         let Some(batch) = source.cache.supply(For::Reader, needs, &mut found) else { return false };
         let before = self.as_of.unwrap_or(batch);
         // The lease is looked at last: what was known then was exact.
-        if !source.cache.is_unchanged(&self.known, before, batch) || !(source.has_lease)() {
+        if !source.cache.is_unchanged(&self.known, before, batch) || !source.lease.lock().at(Instant::now()).is_held() {
             return false;
         }
         self.known.absorb(found);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use database::{DatabaseAddress, Postgres, PostgresConfig, Schema};
+use database::{DatabaseAddress, Postgres, PostgresConfig, Schema, Vacancy};
 use disk::Disk;
 use kv::{BatchDone, Embedded, JournaledIndex, Kv as _, Recovery};
 use namespace::Namespace;
@@ -28,6 +28,15 @@ pub struct DatabaseSettings {
     pub connections: usize,
     /// How long changes wait for a database that is away, before they fail.
     pub patience: Duration,
+}
+
+/// How a manager takes its place in the database.
+#[derive(Clone, Copy, Debug)]
+pub enum Claim<'a> {
+    /// At once. A manager that has the place stops.
+    AtOnce,
+    /// Only if it is still as it was found free. A manager that has the place keeps it.
+    IfFree(&'a Vacancy),
 }
 
 /// The namespace of a manager, and what holds its keys.
@@ -78,6 +87,16 @@ impl NamesEngine {
         match self {
             Self::Directory { .. } => None,
             Self::Database(postgres) => Some(postgres),
+        }
+    }
+
+    /// Whether this process may act as the one that has the namespace, for those who ask often. Always, if that is in the data directory; only one
+    /// process can have it open.
+    #[must_use]
+    pub fn has_lease(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        match self.database().cloned() {
+            None => Box::new(|| true),
+            Some(postgres) => Box::new(move || postgres.lease().is_held()),
         }
     }
 
@@ -140,6 +159,7 @@ pub(crate) fn connect(
     disk: &dyn Disk,
     cluster: ClusterId,
     settings: &DatabaseSettings,
+    claim: Claim<'_>,
 ) -> Result<Connected, OpenError> {
     let address = settings.address.to_string();
     let mark = DatabaseMark::read(disk)?;
@@ -157,7 +177,13 @@ pub(crate) fn connect(
     }
     let config =
         PostgresConfig { connections: settings.connections, patience: settings.patience, ..PostgresConfig::default() };
-    let postgres = Postgres::open(&settings.address, COMMITTER, config)?;
+    let postgres = match claim {
+        Claim::AtOnce => Postgres::open(&settings.address, COMMITTER, config)?,
+        Claim::IfFree(vacancy) => match Postgres::open_if_free(&settings.address, COMMITTER, config, vacancy)? {
+            Some(postgres) => postgres,
+            None => return Err(OpenError::PlaceTaken { address }),
+        },
+    };
     let found = postgres.claim(cluster)?;
     if found != cluster {
         return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });

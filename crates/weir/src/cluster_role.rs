@@ -40,7 +40,13 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Ar
     let ManagerParts { config, foundation, links, boot, listen, security } = parts;
     let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
-    let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
+    let node = ManagerNode::start(
+        Arc::clone(&foundation.names.namespace),
+        settings,
+        links,
+        foundation.names.engine.has_lease(),
+    )
+    .map_err(not_started)?;
     foundation.names.engine.on_batch_done(Arc::new(xrootd::batch_done));
     let role = service::Role::Manager(Arc::clone(node.manager()));
     let mut server_config = server_config(config, *listen, *boot)?;

@@ -8,7 +8,7 @@ use control::validity::{Limited, ValidityError};
 use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose};
+use foundation::{Claim, DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose};
 use kv::JournaledIndex;
 use link::admin::{AdminService, read_records, write_records};
 use link::{
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         listen,
         security: &security,
     })?;
-    let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
+    let tokens = Tokens::new(Arc::clone(&foundation.names.namespace), manager.other_managers().clone());
     let judged = Judged::Manager {
         manager: Arc::clone(&manager),
         credentials: Arc::clone(&credentials),
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
             on_admission: on_admission(&log, "redeem"),
         })),
     };
-    start_links(&links, &listener, others, &authority, &foundation, &started)?;
+    start_links(&links, &listener, others, &authority, &manager, &started)?;
     let mut for_users = People::listen(config, &answers, &audit)?;
     let mut control =
         Control::start(data.directory(), answers, audit).map_err(|error| Failure::new(Exit::Failed, error))?;
@@ -250,7 +250,7 @@ fn open(
         None => ManagerFoundation::open_names(data, &settings, Purpose::Serve, random, now()),
         Some(database) => {
             tracing::info!("the namespace is in the database {}", database.address);
-            ManagerFoundation::open_names_in(database, data, &settings, random, now())
+            ManagerFoundation::open_names_in((database, Claim::AtOnce), data, &settings, random, now())
         }
     }
 }
@@ -421,11 +421,12 @@ fn start_links(
     listener: &Arc<Listener>,
     others: OtherServices,
     authority: &Arc<Authority>,
-    foundation: &ManagerFoundation,
+    manager: &Arc<Manager>,
     started: &RunningRole,
 ) -> Result<(), Failure> {
-    let namespace = Arc::clone(&foundation.names.namespace);
-    let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
+    let (namespace, manager) = (Arc::clone(manager.namespace()), Arc::clone(manager));
+    let may_grant = Box::new(move || manager.may_grant());
+    let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now), may_grant);
     links
         .start(listener, others, Some(Arc::new(registration)), Arc::clone(&started.receiver))
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
