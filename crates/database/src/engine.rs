@@ -47,7 +47,8 @@ pub struct PostgresConfig {
     pub retries_max: u32,
     /// The wait between attempts to connect.
     pub between_attempts: Duration,
-    /// How much is known of the entries without asking the database, in bytes.
+    /// How much is known of the entries without asking the database, in bytes. 0 if committers of other names change the same database: what is known
+    /// is exact only if nobody else commits.
     pub cache_bytes: usize,
 }
 
@@ -308,6 +309,12 @@ impl Postgres {
     }
 }
 
+impl Postgres {
+    fn source(&self, may_be_cached: bool) -> Source<'_> {
+        Source { pool: &self.pool, cache: &self.cache, lease: &self.lease, may_be_cached }
+    }
+}
+
 fn not_taken(address: &DatabaseAddress) -> DatabaseError {
     DatabaseError::Failed(format!("no place for the committer at the database {address}"))
 }
@@ -320,7 +327,11 @@ impl Drop for Postgres {
 
 impl Kv for Postgres {
     fn snapshot(&self) -> Box<dyn Read + Send + '_> {
-        Box::new(Snapshot::new(Source { pool: &self.pool, cache: &self.cache, lease: &self.lease }))
+        Box::new(Snapshot::new(self.source(false)))
+    }
+
+    fn cached_snapshot(&self) -> Box<dyn Read + Send + '_> {
+        Box::new(Snapshot::new(self.source(true)))
     }
 
     // A database has one kind of commit.

@@ -29,6 +29,8 @@ pub(crate) struct Source<'a> {
     pub(crate) cache: &'a Cache,
     /// While it is held, nobody else can have committed anything.
     pub(crate) lease: &'a Mutex<OwnLease>,
+    /// Whether the reader can begin anew if what it has read from the cache does not go with the rest.
+    pub(crate) may_be_cached: bool,
 }
 
 struct State<'a> {
@@ -53,7 +55,7 @@ impl<'a> Snapshot<'a> {
 impl<'a> State<'a> {
     /// Makes `needs` known.
     fn obtain(&mut self, source: &Source<'a>, needs: &Needs) -> Result<(), KvError> {
-        if self.session.is_none() && self.is_supplied(source, needs) {
+        if self.is_supplied(source, needs) {
             return Ok(());
         }
         self.fetch(source, needs)
@@ -61,6 +63,9 @@ impl<'a> State<'a> {
 
     /// Whether the cache knew `needs`, as of the same state as everything before.
     fn is_supplied(&mut self, source: &Source<'a>, needs: &Needs) -> bool {
+        if self.session.is_some() || !source.may_be_cached {
+            return false;
+        }
         let mut found = Fetched::default();
         let Some(batch) = source.cache.supply(For::Reader, needs, &mut found) else { return false };
         let before = self.as_of.unwrap_or(batch);
@@ -178,7 +183,7 @@ impl Read for Snapshot<'_> {
             let mut state = self.state.borrow_mut();
             // The cache supplies a range only as a whole. The rest of one that changes all the time could not be read as of the same state.
             needs.add_range(Range { start: start.clone(), end: end.clone(), order, most: u32::MAX });
-            if state.session.is_some() || !state.is_supplied(&self.source, &needs) {
+            if !state.is_supplied(&self.source, &needs) {
                 needs.ranges.iter_mut().for_each(|range| range.most = most);
                 state.fetch(&self.source, &needs)?;
             }

@@ -216,6 +216,13 @@ pub type OpDone = Box<dyn FnOnce(Result<(), KvError>) + Send>;
 pub trait Kv: Send + Sync {
     /// A consistent view of committed state, for reading on any thread.
     fn snapshot(&self) -> Box<dyn Read + Send + '_>;
+
+    /// Like [`Kv::snapshot`], and may take what the engine knows already, without asking the database behind it. A read on it may fail with
+    /// [`KvError::Conflict`], if what it has read before is not of the state in which the rest can be read. Whoever reads begins anew on a
+    /// [`Kv::snapshot`].
+    fn cached_snapshot(&self) -> Box<dyn Read + Send + '_> {
+        self.snapshot()
+    }
     /// Queues an operation. Operations of one thread run in the order of submission. Blocks while the (bounded) queue
     /// is full.
     fn submit(&self, durability: Durability, op: Op, done: OpDone);

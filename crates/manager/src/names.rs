@@ -22,8 +22,14 @@ impl Names {
         &self.0
     }
 
-    /// Reads a consistent view of committed state ([`Namespace::read`]).
-    pub(crate) fn read<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
+    /// Reads a consistent view of committed state ([`Namespace::read_cached`]).
+    pub(crate) fn read<T>(&self, reading: impl Fn(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
+        assert_none_held("the namespace is read");
+        self.0.read_cached(reading)
+    }
+
+    /// Like [`Names::read`], for what can be read only once ([`Namespace::read`]).
+    pub(crate) fn read_once<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
         assert_none_held("the namespace is read");
         self.0.read(reading)
     }

@@ -540,14 +540,13 @@ fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
     // Nor would a manager renew the certificate of its own number for somebody else.
     let disk = Disk::new(&cluster, us(&identity));
     let manager = disk.0.connected().remove(0);
-    let desk =
-        ManagerRegistration::new(
-            Arc::clone(&cluster.namespace),
-            Arc::clone(&cluster.authority),
-            DAY,
-            Box::new(now),
-            Box::new(|| true),
-        );
+    let desk = ManagerRegistration::new(
+        Arc::clone(&cluster.namespace),
+        Arc::clone(&cluster.authority),
+        DAY,
+        Box::new(now),
+        Box::new(|| true),
+    );
     let request = registration::Request::Renew(NewKey::draw().unwrap().renewal(&manager.name).unwrap());
     let answer = desk.answer(&manager, &link::encode(&request).unwrap()).unwrap();
     match link::decode(&answer).unwrap() {

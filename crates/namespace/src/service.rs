@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kv::{Durability, Kv, OpOutcome, Read, transact};
+use kv::{Durability, Kv, KvError, OpOutcome, Read, transact};
 use parking_lot::Mutex;
 use types::{ClientIdentity, Incarnation, ObjectId, SessionId, Timestamp};
 
@@ -137,13 +137,28 @@ impl Namespace {
     /// # Errors
     /// [`NsError::TooMany`]: too many sessions are in use.
     pub fn has_room_for_session(&self, now: Timestamp, client: &ClientIdentity) -> Result<(), NsError> {
-        self.read(|read| room_for_session(read, (&self.config.limits, now), client).map(drop))
+        self.read_cached(|read| room_for_session(read, (&self.config.limits, now), client).map(drop))
     }
 
     /// Reads on a consistent view of committed state.
     pub fn read<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
         let snapshot = self.kv.snapshot();
         reading(&*snapshot).map_err(|error| error.with_names(&*snapshot))
+    }
+
+    /// Like [`Namespace::read`], for what clients wait for: much of it may be known without asking a database. `reading` may run twice.
+    ///
+    /// # Errors
+    /// Those of `reading`.
+    pub fn read_cached<T>(&self, reading: impl Fn(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
+        let snapshot = self.kv.cached_snapshot();
+        match reading(&*snapshot) {
+            Err(NsError::Kv(KvError::Conflict { .. })) => {
+                drop(snapshot);
+                self.read(reading)
+            }
+            done => done.map_err(|error| error.with_names(&*snapshot)),
+        }
     }
 
     /// A store reports an object with this number. Returns whether the report shows that this namespace is older than the stored objects, as after a

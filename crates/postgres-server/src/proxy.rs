@@ -40,6 +40,8 @@ pub struct Proxy {
     is_down: Arc<AtomicBool>,
 }
 
+/// With the number of a fault: it happens again and again.
+const ALWAYS: u32 = 1 << 16;
 /// How long a late commit is on its way.
 const LATE: Duration = Duration::from_millis(300);
 
@@ -87,6 +89,11 @@ impl Proxy {
         self.planned.store(fault as u32, Ordering::SeqCst);
     }
 
+    /// Every commit of changes meets this fault, until another one is planned.
+    pub fn plan_always(&self, fault: Fault) {
+        self.planned.store(fault as u32 | ALWAYS, Ordering::SeqCst);
+    }
+
     /// Number of faults that happened.
     #[must_use]
     pub fn happened(&self) -> u32 {
@@ -97,6 +104,13 @@ impl Proxy {
     pub fn set_down(&self, is_down: bool) {
         self.is_down.store(is_down, Ordering::SeqCst);
     }
+}
+
+/// The fault that is planned, which usually happens once.
+fn take(planned: &AtomicU32) -> u32 {
+    let next = |planned| Some(if planned & ALWAYS == 0 { 0 } else { planned });
+    let (Ok(taken) | Err(taken)) = planned.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+    taken & !ALWAYS
 }
 
 fn relay(mut client: TcpStream, mut server: TcpStream, planned: &AtomicU32, happened: &AtomicU32) {
@@ -117,7 +131,7 @@ fn relay(mut client: TcpStream, mut server: TcpStream, planned: &AtomicU32, happ
         let bytes = &buffer[..len];
         // A simple query is `Q`, its length, and the text. A flight that commits changes ends with this one, behind a bind message (`B`).
         let commits = bytes.ends_with(b"COMMIT\0") && bytes.first() == Some(&b'B');
-        let fault = if commits { Fault::of(planned.swap(0, Ordering::SeqCst)) } else { Fault::None };
+        let fault = if commits { Fault::of(take(planned)) } else { Fault::None };
         if fault != Fault::None {
             happened.fetch_add(1, Ordering::SeqCst);
         }

@@ -65,8 +65,13 @@ impl Names {
         self.namespace.as_ref().ok_or(NsError::Elsewhere)
     }
 
+    /// See [`Namespace::read_cached`].
+    pub(crate) fn read<T>(&self, reading: impl Fn(&dyn namespace::Read) -> Result<T, NsError>) -> Result<T, NsError> {
+        self.here()?.read_cached(reading)
+    }
+
     /// See [`Namespace::read`].
-    pub(crate) fn read<T>(
+    pub(crate) fn read_once<T>(
         &self,
         reading: impl FnOnce(&dyn namespace::Read) -> Result<T, NsError>,
     ) -> Result<T, NsError> {

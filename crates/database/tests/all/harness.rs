@@ -27,6 +27,11 @@ pub fn config() -> PostgresConfig {
     PostgresConfig { connections: 4, patience, readers_patience: patience, ..PostgresConfig::default() }
 }
 
+/// For one of several committers of different names: none of them knows what the others change.
+pub fn among_others() -> PostgresConfig {
+    PostgresConfig { cache_bytes: 0, ..config() }
+}
+
 pub fn open(url: &str) -> Postgres {
     Postgres::open(&address(url), "test", config()).unwrap()
 }

@@ -1,6 +1,7 @@
 //! The engine on a real PostgreSQL server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod cached;
 mod copies;
 mod faults;
 mod harness;

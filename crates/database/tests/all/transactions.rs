@@ -9,7 +9,7 @@ use kv::{Durability, Kv, KvError, OpOutcome, ScanOrder, transact};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::harness::{add_one, address, config, database, get, keys, open, put, queue_add};
+use crate::harness::{add_one, address, among_others, database, get, keys, open, put, queue_add};
 
 #[test]
 fn a_transaction_sees_its_own_writes_and_a_savepoint_undoes_them() {
@@ -91,7 +91,7 @@ fn operations_of_one_thread_run_in_order_and_in_few_round_trips() {
 #[test]
 fn two_committers_lose_no_update_however_often_they_collide() {
     let url = database();
-    let config = PostgresConfig { retries_max: 200, batch_ops_max: 8, ..config() };
+    let config = PostgresConfig { retries_max: 200, batch_ops_max: 8, ..among_others() };
     let engines: Vec<Arc<Postgres>> = ["a", "b", "c"]
         .iter()
         .map(|name| Arc::new(Postgres::open(&address(&url), name, config.clone()).unwrap()))
@@ -130,8 +130,7 @@ fn two_committers_lose_no_update_however_often_they_collide() {
 #[test]
 fn two_committers_do_not_both_decide_on_what_the_other_changes() {
     let url = database();
-    let one = open(&url);
-    let two = Postgres::open(&address(&url), "other", config()).unwrap();
+    let [one, two] = ["test", "other"].map(|name| Postgres::open(&address(&url), name, among_others()).unwrap());
     for round in 0..40 {
         let take = |kv: &Postgres, mine: String, other: String| {
             transact(kv, Durability::Synced, move |txn| {
