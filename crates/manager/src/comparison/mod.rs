@@ -332,7 +332,7 @@ impl Comparison {
             let last = replicas.last().map(|last| last.replica);
             let upto = if is_last { None } else { last.map(|last| last.object) };
             let page = Page { store, after: after.map(|after| after.object), upto, replicas: &replicas };
-            self.names.read(|read| look(read, &page))?;
+            self.names.read_once(|read| look(read, &page))?;
             if !go_on() {
                 return Ok(Compared::Stopped);
             }

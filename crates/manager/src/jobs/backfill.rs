@@ -134,7 +134,7 @@ impl Backfill {
         let of = (group.epoch, lost.clone(), removed_as_lost.clone());
         let before = self.state.lock().looking.remove(&group.group).filter(|before| before.of == of);
         let before = before.unwrap_or_else(|| Keeping::begin(of, group, goes, is_removed_as_lost));
-        let found = self.names.read(|read| before.go_on(read, group, goes, is_removed_as_lost, pages))?;
+        let found = self.names.read_once(|read| before.go_on(read, group, goes, is_removed_as_lost, pages))?;
         if !found.is_done {
             self.state.lock().looking.insert(group.group, found);
             return Ok(());

@@ -164,7 +164,7 @@ impl OpenService {
 
     fn forget_ended_closes(&self) -> Result<(), NsError> {
         let all = self.closes.all();
-        let ended = self.names.read(|read| {
+        let ended = self.names.read_once(|read| {
             let is_current = |writer: &WriterToken| is_current(read, writer);
             let with_state = all.into_iter().map(|writer| is_current(&writer).map(|is_current| (writer, is_current)));
             with_state.collect::<Result<Vec<_>, NsError>>()

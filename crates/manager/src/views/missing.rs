@@ -207,7 +207,7 @@ impl Views {
                 }
             }
         };
-        let (candidates, last) = self.names.read(|read| {
+        let (candidates, last) = self.names.read_once(|read| {
             let (objects, looked, last) = match through {
                 Through::All => {
                     let objects = namespace::objects(read, number, Some(after), *left)?;
