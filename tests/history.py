@@ -10,7 +10,7 @@ operations explains all answers.
 | `abandon` | writer | always `MAYBE`: the writer's client is gone, and the server ends the writer; the file is interrupted |
 | `take back` | writer | always `MAYBE`: the server has opened a new file, finds nowhere to write it, and removes it |
 | `stat` | path | `A_DIRECTORY`, `(A_FILE, size)`, `(A_FILE, None)` while it is being written, or an error |
-| `read` | path | `(A_FILE, size)` or an error |
+| `read` | path | `(A_FILE, size)`, `(A_FILE, None)` for one that is being written, or an error |
 | `list` | path | the names, or an error |
 
 Each content has a size of its own, so a size tells which content it is. An error is a word, and says that nothing was done. `MAYBE` is the

@@ -7,10 +7,13 @@ of an operation, those possibilities remain in which it can have taken effect by
 
 - An operation that changes nothing takes effect as soon as its answer is right: that never rules out a later step.
 - One whose answer was lost is under way for ever. A possibility in which it can still take effect includes the same one in which it cannot.
+- At the end of an operation, another one takes effect before it only if the order of the two matters, directly or by others between them.
+  Otherwise it can as well take effect later.
 - Paths that no operation connects are independent, so each connected part is a search of its own: a history is linearizable if that of each
   object is (Herlihy and Wing)."""
 
 import collections
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -62,6 +65,10 @@ def check(operations: Iterable[Operation], beginning: State, most_steps: int = M
             raise NotLinearizable(str(violation))
 
 
+def paths(operation: Operation) -> list[str]:
+    return [argument for argument in operation.arguments if isinstance(argument, str) and argument.startswith("/")]
+
+
 def independent(operations: list[Operation]) -> list[list[Operation]]:
     """The operations in parts that share no name."""
     leader: dict[object, object] = {}
@@ -76,9 +83,6 @@ def independent(operations: list[Operation]) -> list[list[Operation]]:
 
     def join(one: object, other: object) -> None:
         leader[find(one)] = find(other)
-
-    def paths(operation: Operation) -> list[str]:
-        return [argument for argument in operation.arguments if isinstance(argument, str) and argument.startswith("/")]
 
     def writer(operation: Operation) -> object | None:
         at = {"new": 1, "replace": 1, "close": 0, "abandon": 0, "take back": 0}.get(operation.name)
@@ -112,6 +116,17 @@ def events(operations: list[Operation]) -> list[tuple[int, bool, int]]:
     return sorted(starts + ends)
 
 
+# Paths. With a directory, they mean what is in it.
+Cells = frozenset[str]
+# That of an operation of which nobody knows where it looked.
+EVERYWHERE: Cells = frozenset([""])
+
+
+@functools.lru_cache(100_000)
+def meet(some: Cells, others: Cells) -> bool:
+    return any(one == other or one.startswith(other + "/") or other.startswith(one + "/") for one in some for other in others)
+
+
 # A state by its number, and the operations under way that have not taken effect, one bit each.
 Possibility = tuple[int, int]
 
@@ -125,6 +140,7 @@ class Search:
     states: list[State] = field(default_factory=list)
     numbers: dict[tuple, int] = field(default_factory=dict)
     after: dict[tuple[int, int], int | None] = field(default_factory=dict)
+    cells: dict[tuple[int, int], "Cells"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operations = sorted(self.operations, key=lambda operation: operation.start)
@@ -143,10 +159,19 @@ class Search:
         if self.steps > self.most_steps:
             raise Undecided(f"undecided: no answer after {self.most_steps} steps on a part of {len(self.operations)} operations")
         before = self.states[state]
-        found = step(before, operation, self.operations[operation])
+        found = step(before, self.operations[operation])
         result = None if found is None else state if found is before else self.number(found)
         self.after[key] = result
         return result
+
+    def touched(self, state: int, operation: int) -> "Cells":
+        """The paths that the operation looks at or changes in this state, in which it can take effect."""
+        key = (state, operation)
+        if key not in self.cells:
+            before, after = self.states[state].nodes, self.states[self.step(state, operation)].nodes
+            changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+            self.cells[key] = frozenset(changed.union(paths(self.operations[operation]))) or EVERYWHERE
+        return self.cells[key]
 
     def run(self) -> Violation | None:
         pending = Pending(self, {(self.number(self.beginning), 0)})
@@ -228,6 +253,8 @@ class Pending:
     def __init__(self, search: Search, possibilities: set[Possibility]):
         self.search, self.possibilities = search, possibilities
         self.bits: dict[int, int] = {}
+        # Those of them that may have changed nothing.
+        self.quiet: dict[int, int] = {}
         self.free: list[int] = []
         # The bits of operations that may never have been done.
         self.maybe = 0
@@ -236,9 +263,12 @@ class Pending:
         """`may_be_done`: it began earlier, and may have taken effect already."""
         bit = self.free.pop() if self.free else 1 << len(self.bits)
         self.bits[number] = bit
-        if self.search.operations[number].is_maybe:
+        operation = self.search.operations[number]
+        if operation.is_maybe:
             self.maybe |= bit
-        begun = {self._at_once(state, under_way | bit) for state, under_way in self.possibilities}
+        elif operation.result != "ok" or operation.name in ("close", "rename"):
+            self.quiet[number] = bit
+        begun = {(state, self._at_once(state, under_way | bit)[0]) for state, under_way in self.possibilities}
         self.possibilities = self.possibilities | begun if may_be_done else begun
 
     def end(self, number: int) -> None:
@@ -249,6 +279,7 @@ class Pending:
         else:
             self.possibilities = self._done(bit)
         del self.bits[number]
+        self.quiet.pop(number, None)
         self.free.append(bit)
         if self.maybe:
             self.possibilities = self._without_included(self.possibilities)
@@ -256,30 +287,47 @@ class Pending:
     def _done(self, bit: int) -> set[Possibility]:
         """Those in which this operation can have taken effect, perhaps after others."""
         found = {possibility for possibility in self.possibilities if not possibility[1] & bit}
-        left = [possibility for possibility in self.possibilities if possibility[1] & bit]
+        # The third: for each one that has taken effect, where a later one must look so that their order matters.
+        left = [(state, under_way, frozenset()) for state, under_way in self.possibilities if under_way & bit]
         seen = set(left)
         while left:
-            state, under_way = left.pop()
+            state, under_way, owed = left.pop()
             for other, its_bit in self.bits.items():
                 if not under_way & its_bit:
                     continue
                 after = self.search.step(state, other)
                 if after is None or after == state and its_bit & self.maybe:
                     continue
-                possibility = self._at_once(after, under_way & ~its_bit)
-                if not possibility[1] & bit:
-                    found.add(possibility)
-                elif possibility not in seen:
-                    seen.add(possibility)
-                    left.append(possibility)
+                cells = self.search.touched(state, other)
+                still = {one for one in owed if not meet(one, cells)}
+                if its_bit == bit:
+                    if not still:
+                        found.add((after, self._at_once(after, under_way & ~its_bit)[0]))
+                    continue
+                still.add(cells)
+                then, at_once = self._at_once(after, under_way & ~its_bit)
+                for answered in at_once:
+                    cells = self.search.touched(after, answered)
+                    if answered in self.bits and self.bits[answered] == bit:
+                        if all(meet(one, cells) for one in still):
+                            found.add((after, then))
+                        break
+                    still = {one | cells if meet(one, cells) else one for one in still}
+                else:
+                    next_one = (after, then, frozenset(still))
+                    if next_one not in seen:
+                        seen.add(next_one)
+                        left.append(next_one)
         return found
 
-    def _at_once(self, state: int, under_way: int) -> Possibility:
-        """Lets everything take effect that changes nothing."""
-        for number, bit in self.bits.items():
-            if under_way & bit and not bit & self.maybe and self.search.step(state, number) == state:
+    def _at_once(self, state: int, under_way: int) -> tuple[int, list[int]]:
+        """Lets everything take effect that changes nothing: what is under way then, and what is not any more."""
+        done = []
+        for number, bit in self.quiet.items():
+            if under_way & bit and self.search.step(state, number) == state:
                 under_way &= ~bit
-        return state, under_way
+                done.append(number)
+        return under_way, done
 
     def _without_included(self, possibilities: set[Possibility]) -> set[Possibility]:
         groups = collections.defaultdict(list)

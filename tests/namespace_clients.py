@@ -9,7 +9,7 @@ import traceback
 import raw
 from history import A_FILE, MAYBE, History, Lost, NothingDone, Operation, Undone
 from namespace_model import State, beginning
-from plain_client import REPLACE, WRITE_NEW, Address, PlainClient
+from plain_client import BEING_WRITTEN, REPLACE, WRITE_NEW, Address, PlainClient
 
 # How often each client does what.
 OFTEN = {"stat": 5, "read": 4, "list": 2, "new": 4, "replace": 3, "rename": 4, "remove": 3, "mkdir": 1, "rmdir": 1, "rename directory": 1}
@@ -122,7 +122,10 @@ class Client:
             begun = self.client.begin(path, raw.OPEN_READ)
             if isinstance(begun, str):
                 return begun
-            found = self.client.read(self.client.open_there(*begun, raw.OPEN_READ), LARGEST)
+            file = self.client.open_there(*begun, raw.OPEN_READ)
+            if file == BEING_WRITTEN:
+                return (A_FILE, None)
+            found = self.client.read(file, LARGEST)
             assert found == content(len(found)), f"{path} has neither content: {found[:50]}"
             return (A_FILE, len(found))
 

@@ -11,8 +11,6 @@ ROOT = "/"
 
 
 class Node(NamedTuple):
-    # The same over renames, and not that of another node: the number of the operation that made it.
-    id: object
     kind: str
     # Of a complete file.
     size: int | None = None
@@ -21,11 +19,12 @@ class Node(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What a writer writes to replace a file: it goes to this name when it is closed."""
+    """What a writer writes to replace a file: at the close it goes to this name, if nothing or the same file is there. Directory and file by
+    their present paths; `None` if they are gone."""
 
-    directory: object
+    directory: str | None
     name: str
-    replaces: object
+    replaces: str | None
 
 
 class State:
@@ -50,12 +49,23 @@ class State:
         before = path.rstrip("/") + "/"
         return tuple(sorted(name[len(before) :] for name in self.nodes if name.startswith(before) and "/" not in name[len(before) :]))
 
-    def id_of(self, path: str) -> object:
-        return ROOT if path in ("", ROOT) else self.nodes[path].id
+    def made(self, path: str, node: Node) -> "State":
+        return State({**self.nodes, path: node}, self.uploads)
 
-    def changed(self, gone: tuple[str, ...] = (), made: dict[str, Node] | None = None) -> "State":
+    def removed(self, path: str) -> "State":
+        return self.moved({path: None})
+
+    def moved(self, moves: dict[str, str | None]) -> "State":
+        """`None`: it is removed."""
+        gone = {*moves, *moves.values()}
         nodes = {path: node for path, node in self.nodes.items() if path not in gone}
-        return State({**nodes, **(made or {})}, self.uploads)
+        nodes.update((to, self.nodes[path]) for path, to in moves.items() if to is not None)
+
+        def now(path: str | None) -> str | None:
+            return moves[path] if path in moves else None if path in gone else path
+
+        uploads = {writer: Upload(now(one.directory), one.name, now(one.replaces)) for writer, one in self.uploads.items()}
+        return State(nodes, uploads)
 
     def told(self) -> str:
         if not self.nodes:
@@ -68,17 +78,17 @@ class State:
 
 
 def beginning(*directories: str) -> State:
-    return State({path: Node(path, DIRECTORY) for path in directories}, {})
+    return State({path: Node(DIRECTORY) for path in directories}, {})
 
 
 def parent(path: str) -> str:
     return path.rpartition("/")[0] or ROOT
 
 
-def step(state: State, number: int, operation: Operation) -> State | None:
+def step(state: State, operation: Operation) -> State | None:
     """The state after the operation, the same object if it changes nothing; `None` if its result cannot come about in this state. Of an
     operation that may never have been done, only an effect matters."""
-    errors, after = MEANING[operation.name](state, number, *operation.arguments)
+    errors, after = MEANING[operation.name](state, *operation.arguments)
     if operation.is_maybe:
         found = None if errors else after()
         # A writer whose client does not know of it replaces nothing.
@@ -93,9 +103,9 @@ def step(state: State, number: int, operation: Operation) -> State | None:
 # Each returns all errors that it may answer, and what happens if there are none: the next state, or whether an answer is right.
 
 
-def _mkdir(state: State, number: int, path: str):
+def _mkdir(state: State, path: str):
     errors = _free(state, path)
-    return errors, lambda: state.changed(made={path: Node(number, DIRECTORY)})
+    return errors, lambda: state.made(path, Node(DIRECTORY))
 
 
 def _free(state: State, path: str) -> set[str]:
@@ -110,23 +120,23 @@ def _present(state: State, path: str) -> set[str]:
     return set() if path in state.nodes or path == ROOT else {MISSING}
 
 
-def _rmdir(state: State, _: int, path: str):
+def _rmdir(state: State, path: str):
     errors = _present(state, path)
     if not errors and state.nodes[path].kind != DIRECTORY:
         errors = {NOT_A_DIRECTORY}
     elif not errors and state.names(path):
         errors = {EXISTS}
-    return errors, lambda: state.changed((path,))
+    return errors, lambda: state.removed(path)
 
 
-def _remove(state: State, _: int, path: str):
+def _remove(state: State, path: str):
     errors = _present(state, path)
     if not errors and state.names(path):
         errors = {IS_DIRECTORY}
-    return errors, lambda: state.changed((path,))
+    return errors, lambda: state.removed(path)
 
 
-def _rename(state: State, _: int, source: str, target: str):
+def _rename(state: State, source: str, target: str):
     errors = _present(state, source)
     if error := state.walk(target):
         errors.add(error)
@@ -141,27 +151,26 @@ def _rename(state: State, _: int, source: str, target: str):
         return {EXISTS}, None
 
     def after() -> State:
-        below = source + "/"
-        gone = tuple(path for path in state.nodes if path == source or path.startswith(below))
-        return state.changed(gone, {target + path[len(source) :]: state.nodes[path] for path in gone})
+        paths = (path for path in state.nodes if path == source or path.startswith(source + "/"))
+        return state.moved({path: target + path[len(source) :] for path in paths})
 
     return set(), after
 
 
-def _new(state: State, number: int, path: str, writer: object):
-    return _free(state, path), lambda: state.changed(made={path: Node(number, UNFINISHED, writer=writer)})
+def _new(state: State, path: str, writer: object):
+    return _free(state, path), lambda: state.made(path, Node(UNFINISHED, writer=writer))
 
 
-def _replace(state: State, number: int, path: str, writer: object):
+def _replace(state: State, path: str, writer: object):
     errors = _free(state, path)
     if errors != {EXISTS}:
-        return _new(state, number, path, writer)
+        return _new(state, path, writer)
     there = state.nodes[path]
     if there.kind == DIRECTORY:
         return {IS_DIRECTORY}, None
     if there.kind == UNFINISHED:
         return {LOCKED}, None
-    upload = Upload(state.id_of(parent(path)), path.rpartition("/")[2], there.id)
+    upload = Upload(parent(path), path.rpartition("/")[2], path)
     return set(), lambda: State(state.nodes, {**state.uploads, writer: upload})
 
 
@@ -169,41 +178,37 @@ def _written_by(state: State, writer: object) -> str | None:
     return next((path for path, node in state.nodes.items() if node.writer == writer), None)
 
 
-def _close(state: State, number: int, writer: object, size: int):
+def _close(state: State, writer: object, size: int):
     upload = state.uploads.get(writer)
     if upload is None:
         path = _written_by(state, writer)
         if path is None:
             # The file was removed or replaced: what its writer wrote goes with it.
             return set(), lambda: state
-        return set(), lambda: state.changed(made={path: Node(state.nodes[path].id, COMPLETE, size)})
-    rest = {other: one for other, one in state.uploads.items() if other != writer}
-    folders = [ROOT, *(path for path, node in state.nodes.items() if node.kind == DIRECTORY)]
-    folder = next((path for path in folders if state.id_of(path) == upload.directory), None)
-    if folder is None:
+        return set(), lambda: state.made(path, Node(COMPLETE, size))
+    if upload.directory is None:
         return {MISSING}, None
-    path = f"{folder.rstrip('/')}/{upload.name}"
+    path = f"{upload.directory.rstrip('/')}/{upload.name}"
     there = state.nodes.get(path)
-    if there is None:
-        return set(), lambda: State({**state.nodes, path: Node(number, COMPLETE, size)}, rest)
-    if there.kind == DIRECTORY:
+    if there is not None and there.kind == DIRECTORY:
         return {IS_DIRECTORY}, None
-    if there.id != upload.replaces:
+    if there is not None and path != upload.replaces:
         return {EXISTS}, None
-    return set(), lambda: State({**state.nodes, path: Node(there.id, COMPLETE, size)}, rest)
+    rest = {other: one for other, one in state.uploads.items() if other != writer}
+    return set(), lambda: State({**state.nodes, path: Node(COMPLETE, size)}, rest)
 
 
-def _abandon(state: State, _: int, writer: object):
+def _abandon(state: State, writer: object):
     path = _written_by(state, writer)
-    return set(), lambda: state if path is None else state.changed(made={path: Node(state.nodes[path].id, INTERRUPTED)})
+    return set(), lambda: state if path is None else state.made(path, Node(INTERRUPTED))
 
 
-def _take_back(state: State, _: int, writer: object):
+def _take_back(state: State, writer: object):
     path = _written_by(state, writer)
-    return set(), lambda: state if path is None else state.changed((path,))
+    return set(), lambda: state if path is None else state.removed(path)
 
 
-def _stat(state: State, _: int, path: str):
+def _stat(state: State, path: str):
     def is_right(result: object) -> bool:
         node = state.nodes.get(path)
         if node is None or node.kind == DIRECTORY:
@@ -214,14 +219,14 @@ def _stat(state: State, _: int, path: str):
     return _present(state, path), is_right
 
 
-def _read(state: State, _: int, path: str):
+def _read(state: State, path: str):
     errors = _present(state, path)
     if not errors and (path == ROOT or state.nodes[path].kind == DIRECTORY):
         errors = {IS_DIRECTORY}
-    return errors, lambda result: state.nodes[path].kind == COMPLETE and result == (A_FILE, state.nodes[path].size)
+    return errors, lambda result: result == (A_FILE, state.nodes[path].size)
 
 
-def _list(state: State, _: int, path: str):
+def _list(state: State, path: str):
     errors = _present(state, path)
     if not errors and path != ROOT and state.nodes[path].kind != DIRECTORY:
         errors = {NOT_A_DIRECTORY}

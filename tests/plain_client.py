@@ -20,7 +20,9 @@ ERRORS = {
     raw.FILE_LOCKED: "locked",
     raw.ARG_INVALID: "invalid",
 }
-IS_DIRECTORY, BEING_WRITTEN = 2, 64
+# Flags of a stat.
+IS_DIRECTORY, IS_BEING_WRITTEN = 2, 64
+BEING_WRITTEN = "being written"
 WRITE_NEW = raw.OPEN_NEW | raw.OPEN_UPDATE
 REPLACE = raw.OPEN_DELETE | raw.OPEN_UPDATE
 
@@ -112,7 +114,7 @@ class PlainClient:
         _, size, flags, *_ = answer.body.rstrip(b"\0").split()
         if int(flags) & IS_DIRECTORY:
             return A_DIRECTORY
-        return (A_FILE, None if int(flags) & BEING_WRITTEN else int(size))
+        return (A_FILE, None if int(flags) & IS_BEING_WRITTEN else int(size))
 
     def list(self, path: str) -> object:
         answer = self._request(None, raw.DIRLIST, b"", path.encode())
@@ -128,8 +130,11 @@ class PlainClient:
             return (host, port), f"{path}?{opaque}"
         return refusal(answer)
 
-    def open_there(self, server: Address, words: str, options: int) -> Writing:
+    def open_there(self, server: Address, words: str, options: int) -> Writing | str:
+        """The disk server's part of an open. The other result is that of a reader."""
         answer = self._request(server, raw.OPEN, opening(options), words.encode())
+        if options == raw.OPEN_READ and answer.status == raw.ERROR and "is being written" in answer.text:
+            return BEING_WRITTEN
         if answer.status != raw.OK:
             raise NothingDone(str(answer))
         return Writing(server, answer.body[:4])
