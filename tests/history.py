@@ -1,5 +1,5 @@
-"""A history: what several clients asked of one namespace, when, and the answers. `tests/linearizability.py` decides whether an order of these
-operations explains all answers.
+"""A history: what several clients asked of one namespace, when, and the answers. `tests/linearizability.py` decides whether an order of
+these operations explains all answers.
 
 | operation | arguments | result |
 | --- | --- | --- |

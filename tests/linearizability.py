@@ -1,9 +1,9 @@
-"""Decides whether a history of the namespace is linearizable: whether each operation can be given one moment between its start and its end so
-that all answers are right.
+"""Decides whether a history of the namespace is linearizable: whether each operation can be given one moment between its start and its
+end so that all answers are right.
 
-The search is that of Wing and Gong with the memory of Lowe, over all orders at once: it goes through the starts and ends in their order, and
-keeps every *possibility*, that is a state of the namespace with the operations that are under way and have not taken effect in it. At the end
-of an operation, those possibilities remain in which it can have taken effect by then. If none remains, there is no such order.
+The search is that of Wing and Gong with the memory of Lowe, over all orders at once: it goes through the starts and ends in their order,
+and keeps every *possibility*, that is a state of the namespace with the operations that are under way and have not taken effect in it. At
+the end of an operation, those possibilities remain in which it can have taken effect by then. If none remains, there is no such order.
 
 - An operation that changes nothing takes effect as soon as its answer is right: that never rules out a later step.
 - One whose answer was lost is under way for ever. A possibility in which it can still take effect includes the same one in which it cannot.
@@ -48,13 +48,15 @@ class Violation:
         lines = [operation.told(origin) for operation in sorted(shown, key=lambda operation: operation.start)]
         states = [f"  {state.told()}" for state in self.states_before[:3]]
         more = f" (the first 3 of {len(self.states_before)})" if len(states) < len(self.states_before) else ""
-        return "\n".join([
-            f"not linearizable: these {len(self.window)} of {self.total} operations have no order (start and end in seconds):",
-            *lines,
-            f"The last one to end was {self.window[-1].told(origin).strip()}",
-            f"Before it, the namespace could have been{more}:",
-            *states,
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"not linearizable: these {len(self.window)} of {self.total} operations have no order (start and end in seconds):",
+                *lines,
+                f"The last one to end was {self.window[-1].told(origin).strip()}",
+                f"Before it, the namespace could have been{more}:",
+                *states,
+            ]
+        )
 
 
 def check(operations: Iterable[Operation], beginning: State, most_steps: int = MOST_STEPS) -> None:
@@ -185,7 +187,11 @@ class Search:
             pending.end(number)
             if not pending.possibilities:
                 states = [self.states[state] for state in dict.fromkeys(state for state, _ in before)]
-                return Violation(self._shortest(number, recent), states, len(self.operations))
+                try:
+                    window = self._shortest(number, recent)
+                except Undecided:
+                    window = [*self._beside([number]), self.operations[number]]
+                return Violation(window, states, len(self.operations))
         return None
 
     def _shortest(self, last: int, recent: Iterable[int]) -> list[Operation]:
@@ -194,7 +200,10 @@ class Search:
         beginnings = list(dict.fromkeys(reversed(list(recent))))[:MOST_BEGINNINGS]
         whole = events(self.operations)
         end = next(at for at, (_, is_end, number) in enumerate(whole) if is_end and number == last)
-        fits = lambda size: size <= end and self._contradicts(whole, end - size, end, beginnings)  # noqa: E731
+
+        def fits(size: int) -> bool:
+            return self._contradicts(whole, end - size, end, beginnings)
+
         size = 1
         while size <= end and not fits(size):
             size *= 2
@@ -206,13 +215,20 @@ class Search:
                 middle = (low + high) // 2
                 low, high = (low, middle) if fits(middle) else (middle, high)
             window = self._needed(whole, end - high, end, beginnings)
-        # What was under way beside them could have had an effect too.
-        begin = min(self.operations[number].start for number in window)
-        for number, operation in enumerate(self.operations[: last + 1 + len(window)]):
-            beside = operation.name in CHANGES and operation.result == "ok" and operation.start <= self.operations[last].end
-            if beside and number not in window and operation.end >= begin and size <= end:
-                window.insert(0, number)
-        return [self.operations[number] for number in window if number != last] + [self.operations[last]]
+        beside = self._beside(window) if size <= end else []
+        return [*beside, *(self.operations[number] for number in window if number != last), self.operations[last]]
+
+    def _beside(self, window: list[int]) -> list[Operation]:
+        """The changes of the same paths that were under way beside these operations, and that could have had an effect too."""
+        those = [self.operations[number] for number in window]
+        begin, end = min(one.start for one in those), max(one.end for one in those)
+        cells = frozenset(path for one in those for path in paths(one)) or EVERYWHERE
+
+        def is_beside(one: Operation) -> bool:
+            overlaps = one.start <= end and one.end is not None and one.end >= begin
+            return overlaps and one.name in CHANGES and one.result == "ok" and meet(frozenset(paths(one)) or cells, cells)
+
+        return [one for number, one in enumerate(self.operations) if number not in window and is_beside(one)]
 
     def _contradicts(self, whole: list, begin: int, end: int, beginnings: list[int], without: frozenset[int] = frozenset()) -> bool:
         """Whether the operations that end in the window have no order, from whichever of these states on."""

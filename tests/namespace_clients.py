@@ -12,7 +12,7 @@ from namespace_model import State, beginning
 from plain_client import BEING_WRITTEN, REPLACE, WRITE_NEW, Address, PlainClient
 
 # How often each client does what.
-OFTEN = {"stat": 5, "read": 4, "list": 2, "new": 4, "replace": 3, "rename": 4, "remove": 3, "mkdir": 1, "rmdir": 1, "rename directory": 1}
+OFTEN = {"stat": 5, "read": 4, "list": 2, "new": 4, "replace": 3, "rename": 4, "remove": 3, "mkdir": 2, "rmdir": 2, "rename directory": 1}
 PAUSE_SECONDS = 0.05
 LARGEST = 1 << 16
 

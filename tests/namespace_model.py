@@ -19,8 +19,8 @@ class Node(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What a writer writes to replace a file: at the close it goes to this name, if nothing or the same file is there. Directory and file by
-    their present paths; `None` if they are gone."""
+    """What a writer writes to replace a file: at the close it goes to this name, if nothing or the same file is there. Directory and file
+    by their present paths; `None` if they are gone."""
 
     directory: str | None
     name: str

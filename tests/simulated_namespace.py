@@ -1,4 +1,5 @@
-"""A namespace in memory that several clients use at once, in a time of its own, right or with a planted bug: histories to try the checker."""
+"""A namespace in memory that several clients use at once, in a time of its own, right or with a planted bug: its histories test the
+checker."""
 
 import heapq
 import itertools
