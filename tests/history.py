@@ -18,6 +18,7 @@ result of an operation of which nobody knows whether it was done: it takes effec
 lost, it has no end: it may take effect at any later time."""
 
 import collections
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -88,6 +89,14 @@ class History:
             raise
         self.add(Operation(client, name, arguments, result, start, time.monotonic_ns()))
         return result
+
+    def killed(self, killed: int, ready: int) -> None:
+        """A manager was killed and started again. What was lost with the first process has taken effect before the second one was ready, or
+        never does. Disk servers send a `close` again, and an `abandon` is theirs."""
+        with self._lock:
+            for at, one in enumerate(self.operations):
+                if one.end is None and one.start < killed and one.name not in ("close", "abandon"):
+                    self.operations[at] = dataclasses.replace(one, end=ready)
 
     def add(self, operation: Operation) -> None:
         with self._lock:

@@ -298,7 +298,7 @@ class Pending:
         self.quiet.pop(number, None)
         self.free.append(bit)
         if self.maybe:
-            self.possibilities = self._without_included(self.possibilities)
+            self.possibilities = self._without_included(self._without_vain(self.possibilities))
 
     def _done(self, bit: int) -> set[Possibility]:
         """Those in which this operation can have taken effect, perhaps after others."""
@@ -344,6 +344,27 @@ class Pending:
                 under_way &= ~bit
                 done.append(number)
         return under_way, done
+
+    def _without_vain(self, possibilities: set[Possibility]) -> set[Possibility]:
+        """Drops what may still happen to writers that do not exist, and cannot begin any more."""
+        operations = self.search.operations
+        begins = {operations[number].arguments[1] for number in self.bits if operations[number].name in ("new", "replace")}
+        ends = [
+            (bit, operations[number].arguments[0])
+            for number, bit in self.bits.items()
+            if bit & self.maybe and operations[number].name in ("close", "abandon", "take back")
+        ]
+        ends = [(bit, writer) for bit, writer in ends if writer not in begins]
+        if not ends:
+            return possibilities
+        left = set()
+        for state, under_way in possibilities:
+            writers = self.search.states[state].writers
+            for bit, writer in ends:
+                if writer not in writers:
+                    under_way &= ~bit
+            left.add((state, under_way))
+        return left
 
     def _without_included(self, possibilities: set[Possibility]) -> set[Possibility]:
         groups = collections.defaultdict(list)

@@ -7,13 +7,14 @@ import time
 import traceback
 
 import raw
+from cluster import Node
 from history import A_FILE, MAYBE, History, Lost, NothingDone, Operation, Undone
 from namespace_model import State, beginning
 from plain_client import BEING_WRITTEN, REPLACE, WRITE_NEW, Address, PlainClient
 
 # How often each client does what.
 OFTEN = {"stat": 5, "read": 4, "list": 2, "new": 4, "replace": 3, "rename": 4, "remove": 3, "mkdir": 2, "rmdir": 2, "rename directory": 1}
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.2
 LARGEST = 1 << 16
 
 
@@ -28,6 +29,7 @@ class Clients:
         self.files = [f"{place}/{number}" for place in shared for number in (1, 2)] + [f"{place}/1" for place in moved]
         self.sizes = itertools.count(1)
         self.failures: list[str] = []
+        self.kills: list[tuple[int, int]] = []
         self._end = threading.Event()
         self.threads = [threading.Thread(target=self._run, args=(number, list(given))) for number, given in enumerate(managers)]
 
@@ -49,6 +51,15 @@ class Clients:
         for thread in self.threads:
             thread.join(60)
             assert not thread.is_alive()
+        for killed, ready in self.kills:
+            self.history.killed(killed, ready)
+
+    def kill(self, manager: Node) -> None:
+        """Kills a manager and starts it again."""
+        manager.kill()
+        killed = time.monotonic_ns()
+        manager.start()
+        self.kills.append((killed, time.monotonic_ns()))
 
     def until(self, more: int, seconds: float = 60) -> None:
         """Waits for so many more operations."""

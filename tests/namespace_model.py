@@ -1,5 +1,6 @@
 """The namespace as one client alone sees it: what each operation of `tests/history.py` does, and which answers are right."""
 
+import functools
 from typing import NamedTuple
 
 from history import A_DIRECTORY, A_FILE, CHANGES, Operation
@@ -33,6 +34,10 @@ class State:
     def __init__(self, nodes: dict[str, Node], uploads: dict[object, Upload]):
         self.nodes, self.uploads = nodes, uploads
         self.key = (frozenset(nodes.items()), frozenset(uploads.items()))
+
+    @functools.cached_property
+    def writers(self) -> set[object]:
+        return {node.writer for node in self.nodes.values()} | self.uploads.keys()
 
     def walk(self, path: str) -> str | None:
         """The error of a walk to the directory of the path."""

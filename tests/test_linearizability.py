@@ -54,8 +54,7 @@ def test_a_history_in_which_the_manager_is_killed(engine):
     cluster, _ = engine
     with Clients("/killed", [managers(cluster)] * CLIENTS, 1) as clients:
         clients.until(OPERATIONS)
-        cluster.manager.kill()
-        cluster.manager.start()
+        clients.kill(cluster.manager)
         clients.until(OPERATIONS)
     check_clients(clients)
     assert any(operation.is_maybe for operation in clients.history.operations)
