@@ -290,7 +290,9 @@ class Pending:
     def end(self, number: int) -> None:
         bit = self.bits[number]
         if bit & self.maybe:
-            self.possibilities = {(state, under_way & ~bit) for state, under_way in self.possibilities}
+            # It takes effect now at the latest, or never does.
+            never = {(state, under_way & ~bit) for state, under_way in self.possibilities}
+            self.possibilities = self._done(bit) | never
             self.maybe &= ~bit
         else:
             self.possibilities = self._done(bit)

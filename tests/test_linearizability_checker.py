@@ -84,6 +84,7 @@ RIGHT = {
     ],
     "maybe, late": [op(0, None, "mkdir", "/d/x", MAYBE), op(5, 6, "stat", "/d/x", "missing"), op(90, 91, "stat", "/d/x", A_DIRECTORY)],
     "maybe, never": [op(0, None, "mkdir", "/d/x", MAYBE), op(5, 6, "stat", "/d/x", "missing"), op(90, 91, "mkdir", "/d/x", "ok")],
+    "maybe, at its end": [op(0, 3, "mkdir", "/d/x", MAYBE), op(4, 5, "stat", "/d/x", A_DIRECTORY)],
     "maybe, taken back": [
         op(0, 9, "new", "/d/f", "w", MAYBE),
         op(0, 9, "take back", "w", MAYBE),
