@@ -111,14 +111,16 @@ mapfile -t files < <(marked paced)
 part clients-paced pytest .venv/bin/python -m pytest "${files[@]}" -q -m paced -n 6
 
 echo
-printf '%s\n' "${summary[@]}"
 echo "The slowest tests:"
 sort -rn "$WEIR_TEST_TIMES" | head -n 10 | awk '{printf "%8.1f s  ", $1; $1 = ""; print substr($0, 2)}'
-# Their names are repeated here: what comes from the start of a long output is easily cut off.
+# The names of failed tests are repeated here, and the table of the parts comes last: the start of a long output is easily cut off.
 ((failed == 0)) || echo "What failed:"
 for name in "${failed_parts[@]}"; do
-    grep -ahE '^(FAILED|ERROR) |^test .* \.\.\. FAILED|^error(\[|:)' "$logs/$name" | sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
+    # The output of a failed test may have lines that begin like a compiler's. So those of compilers count only where no test has failed.
+    { grep -ahE '^(FAILED|ERROR) |^test .* \.\.\. FAILED' "$logs/$name" || grep -ahE '^error(\[|:)' "$logs/$name"; } |
+        sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
 done
 ((missing == 0)) || echo "$missing tests could not run here; the reasons are above (SKIPPED)"
+printf '%s\n' "${summary[@]}"
 echo "$passed passed, $failed failed in $SECONDS s"
 [[ $failed == 0 && $passed -gt 0 ]]
