@@ -67,6 +67,22 @@ part() {
     count "$name" "$kind"
 }
 
+# beside NAME COMMAND...: starts a command beside the next parts. Its process group of its own ends with this script.
+beside() {
+    echo "=== $1: beside the next part; the output comes after it"
+    set -m
+    "${@:2}" >"$logs/beside" 2>&1 &
+    beside=$!
+    set +m
+}
+
+# joined: waits for what was started beside the parts, and shows its output.
+joined() {
+    wait "$beside"
+    beside=
+    cat "$logs/beside"
+}
+
 # marked MARK: the files that have tests with this mark. To collect all others as well would take each process seconds.
 marked() {
     grep -l "pytest\.mark\.$1\b" tests/test_*.py
@@ -78,28 +94,30 @@ crates() {
     run crates scripts/test_crates.py --others
 }
 
-part setup one scripts/setup.sh test
+# Installing mostly waits for networks and disks, so the compilers work meanwhile, if they need nothing of what it installs. Only for
+# root, since others may be asked for a password.
+if [[ $EUID == 0 ]] && cc -x c -o "$logs/program" - <<<'int main(void) { return 0; }' 2>/dev/null; then
+    beside setup run setup scripts/setup.sh test
+else
+    run setup scripts/setup.sh test
+fi
 part format one cargo fmt --all --check
 part fuzz-format one rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
-part dependencies one scripts/check_dependencies.py
-part scripts one .venv/bin/ruff check
 # With a test program, features that only tests ask for count as well: others' crates and ours are the same as below.
 part build one cargo build --locked --profile "$profile" --workspace --lib --bin weir --test rate
+[[ -z $beside ]] || joined
+count setup one
+part dependencies one scripts/check_dependencies.py
+part scripts one .venv/bin/ruff check
 part wheel one env WHEEL_LIBRARY="$built/lib_weir.so" scripts/wheel.sh
 WEIR_WHEEL=$(tail -n 1 "$logs/wheel")
 export WEIR_WHEEL
 # Pytest's changes to the tests' bytecode, kept for the processes below. Each would need seconds of its processor's time to make them.
 part collect one env PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest tests -qq --collect-only
-echo "=== clippy, crates: beside the next part; their output comes after it"
-set -m # a process group of its own, which ends with this script
-crates >"$logs/beside" 2>&1 &
-beside=$!
-set +m
+beside "clippy, crates" crates
 # Most of these tests wait nearly all of their time.
 part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone and not paced' -n "${TEST_WORKERS:-6}"
-wait "$beside"
-beside=
-cat "$logs/beside"
+joined
 count clippy one
 count crates cargo
 # These measure time or rates, so nothing runs beside them.
@@ -111,14 +129,16 @@ mapfile -t files < <(marked paced)
 part clients-paced pytest .venv/bin/python -m pytest "${files[@]}" -q -m paced -n 6
 
 echo
-printf '%s\n' "${summary[@]}"
 echo "The slowest tests:"
 sort -rn "$WEIR_TEST_TIMES" | head -n 10 | awk '{printf "%8.1f s  ", $1; $1 = ""; print substr($0, 2)}'
-# Their names are repeated here: what comes from the start of a long output is easily cut off.
+# The names of failed tests are repeated here, and the table of the parts comes last: the start of a long output is easily cut off.
 ((failed == 0)) || echo "What failed:"
 for name in "${failed_parts[@]}"; do
-    grep -ahE '^(FAILED|ERROR) |^test .* \.\.\. FAILED|^error(\[|:)' "$logs/$name" | sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
+    # The output of a failed test may have lines that begin like a compiler's. So those of compilers count only where no test has failed.
+    { grep -ahE '^(FAILED|ERROR) |^test .* \.\.\. FAILED' "$logs/$name" || grep -ahE '^error(\[|:)' "$logs/$name"; } |
+        sed "s/^/    $name: /" | cut -c 1-300 | head -n 40
 done
 ((missing == 0)) || echo "$missing tests could not run here; the reasons are above (SKIPPED)"
+printf '%s\n' "${summary[@]}"
 echo "$passed passed, $failed failed in $SECONDS s"
 [[ $failed == 0 && $passed -gt 0 ]]

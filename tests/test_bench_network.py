@@ -226,7 +226,7 @@ def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
     protocols = "tcp"
     directions = ["to", "from"]
     flows = [1, 6]
-    seconds = 3
+    seconds = 2
     [[network]]
     name = "datagrams"
     protocols = "udp"

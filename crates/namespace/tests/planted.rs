@@ -19,10 +19,26 @@ use model::harness::{World, run};
 use model::limits::BY_BYTES;
 use namespace::planted::{Bug, plant};
 
-/// The first seed that finds it, and the difference.
+/// Seeds that find bugs which most seeds do not find. They are tried first: a search from the beginning would take most of this test's
+/// time. A change of the model may make them useless. Then the search finds others, and the output names them.
+const FIRST_TRIED: [(Bug, u64); 10] = [
+    (Bug::CommitOverwritesNewName, 24),
+    (Bug::RmdirLeavesThePolicy, 6),
+    (Bug::MaskIsIgnored, 3),
+    (Bug::FirstGroupDecides, 16),
+    (Bug::LimitsEndAtLinks, 4),
+    (Bug::LimitsForgetTheOldName, 8),
+    (Bug::CreatingReplaces, 40),
+    (Bug::LimitsForgetMissingDirectories, 9),
+    (Bug::MovedUsageStays, 9),
+    (Bug::OpenFilesMove, 3),
+];
+
+/// A seed that finds it, and the difference.
 fn found(bug: Option<Bug>, seeds: u64) -> Option<(u64, String)> {
     plant(bug);
-    let result = (0..seeds).find_map(|seed| {
+    let first = FIRST_TRIED.iter().filter(|(finds, _)| Some(*finds) == bug).map(|(_, seed)| *seed);
+    let result = first.chain(0..seeds).find_map(|seed| {
         let once = catch_unwind(AssertUnwindSafe(|| {
             let faults = MemoryFaults { conflicts: 100, maybe_committed: 60 };
             let kv: Arc<dyn Kv> = Arc::new(MemoryKv::with_faults(seed, faults));

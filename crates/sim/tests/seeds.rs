@@ -102,6 +102,10 @@ fn damaged_bytes_are_found_and_replaced_whatever_else_happens() {
     assert!(all.kills > 4 * seeds && all.closed > 25 * seeds && all.hopeless < seeds / 4, "{all}");
 }
 
+/// Seeds that find bugs which most seeds do not find. They are tried first: a search from the beginning would take most of the time. A
+/// change of the simulator may make them useless. Then the search finds others, and the output names them.
+const FIRST_TRIED: [(&str, u64); 2] = [("end-not-announced", 129), ("old-session-heard", 127)];
+
 /// Each bug is found within this many seeds, at the moment of the violation and not only at the end of the run. The printed
 /// command finds it again, at the same moment and with the same text.
 #[test]
@@ -120,7 +124,8 @@ fn planted_bugs_are_found_and_found_again() {
         };
         let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };
         // The checks during the run must find it. In some seeds it does harm that only the comparison in the end shows.
-        let mut violations = (0..600).filter_map(|seed| run(&settings(seed)).err());
+        let first = FIRST_TRIED.iter().filter(|(finds, _)| *finds == name).map(|(_, seed)| *seed);
+        let mut violations = first.chain(0..600).filter_map(|seed| run(&settings(seed)).err());
         let violation = violations.find(|violation| !violation.what.contains("in the end"));
         let violation = violation.unwrap_or_else(|| panic!("{name} was not found"));
         println!("{name}: {violation}");
