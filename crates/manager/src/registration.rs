@@ -195,9 +195,7 @@ fn is_address(address: &str) -> bool {
 impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         if !(self.may_grant)() {
-            return Err(
-                "this manager has lost touch with its database, and another one may have taken over".into()
-            );
+            return Err("this manager has lost touch with its database, and another one may have taken over".into());
         }
         self.admit_member(peer)
     }

@@ -540,14 +540,13 @@ fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
     // Nor would a manager renew the certificate of its own number for somebody else.
     let disk = Disk::new(&cluster, us(&identity));
     let manager = disk.0.connected().remove(0);
-    let desk =
-        ManagerRegistration::new(
-            Arc::clone(&cluster.namespace),
-            Arc::clone(&cluster.authority),
-            DAY,
-            Box::new(now),
-            Box::new(|| true),
-        );
+    let desk = ManagerRegistration::new(
+        Arc::clone(&cluster.namespace),
+        Arc::clone(&cluster.authority),
+        DAY,
+        Box::new(now),
+        Box::new(|| true),
+    );
     let request = registration::Request::Renew(NewKey::draw().unwrap().renewal(&manager.name).unwrap());
     let answer = desk.answer(&manager, &link::encode(&request).unwrap()).unwrap();
     match link::decode(&answer).unwrap() {
@@ -570,4 +569,29 @@ fn a_node_that_is_cut_off_does_not_come_back_after_a_restart() {
         assert!(refused.contains("is being removed"), "{refused}");
         cluster.restart();
     }
+}
+
+#[test]
+fn without_the_lease_no_node_is_admitted() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    let connect = || link::connect::<Vec<u8>>(&us(&identity), cluster.address, link::Expect::default()).map(drop);
+    cluster.may_grant.store(false, Ordering::Relaxed);
+    let refused = connect().unwrap_err().to_string();
+    assert!(refused.contains("has lost touch with its database, and another one may have taken over"), "{refused}");
+    cluster.may_grant.store(true, Ordering::Relaxed);
+    connect().unwrap();
+}
+
+#[test]
+fn a_manager_that_joins_counts_as_another_one() {
+    let cluster = Cluster::new();
+    let joins = |roles, name| {
+        let token = cluster.token(roles);
+        link::join(&token, &NewKey::draw().unwrap(), roles, name, &Settings::default()).unwrap()
+    };
+    joins(Roles::DISK, "disk1");
+    assert!(!cluster.others.exist());
+    joins(Roles::MANAGER, "mgr2");
+    assert!(cluster.others.exist());
 }
