@@ -5,6 +5,7 @@ mod cached;
 mod copies;
 mod faults;
 mod harness;
+mod leases;
 mod places;
 mod reading;
 mod schemas;
