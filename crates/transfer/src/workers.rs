@@ -147,7 +147,7 @@ impl RetryPolicy {
         let since = *self.since.get_or_insert_with(Instant::now);
         // Do not wait for a server that was never reachable.
         let is_known = [&item.from, &item.to].iter().all(|place| match place {
-            CopyPath::Remote(url) => context.settings.met.has(&url.server),
+            CopyPath::Remote(url) => context.settings.met.has_one_of(url),
             CopyPath::Local(_) | CopyPath::Standard => true,
         });
         let has_time = is_known && since.elapsed() < context.settings.recovery_max;
