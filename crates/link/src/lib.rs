@@ -44,6 +44,7 @@ mod refusal;
 mod role;
 mod secret_file;
 mod settings;
+mod standby;
 #[cfg(test)]
 mod tests;
 pub mod token;
@@ -69,5 +70,6 @@ pub use random::RandomError;
 pub use role::{Role, Roles};
 pub use secret_file::FileError;
 pub use settings::Settings;
+pub use standby::{active_manager, is_of_standby, standby_reason};
 pub use token::{JoinToken, NodeList, PresentedToken, TokenError, TokenId, TokenRecord, TokenRequest, TokenUse};
 pub use verify::{CertificateProblem, ShownChain};
