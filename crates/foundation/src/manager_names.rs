@@ -10,11 +10,12 @@ use namespace::Namespace;
 use types::{ClusterId, Timestamp};
 
 use crate::database_mark::DatabaseMark;
+use crate::datadir::DataDir;
 use crate::error::OpenError;
 use crate::layout::NAMESPACE_DIR;
 use crate::open::Part;
 use crate::settings::Settings;
-use crate::storage_base::{holds_directory, namespace_on};
+use crate::storage_base::{disk_of, holds_directory, namespace_on};
 
 /// The committer's name in the database. One manager at a time works there.
 pub const COMMITTER: &str = "manager";
@@ -153,6 +154,35 @@ pub(crate) struct Connected {
     mark: DatabaseMark,
 }
 
+/// Whether the database and the manager's directory on `disk`, which belongs to `cluster`, belong together, as far as that can be seen without the
+/// committer's place. Returns the mark of the directory.
+fn check(disk: &dyn Disk, cluster: ClusterId, settings: &DatabaseSettings) -> Result<Option<DatabaseMark>, OpenError> {
+    let address = settings.address.to_string();
+    let mark = DatabaseMark::read(disk)?;
+    if mark.is_none() && holds_directory(disk, NAMESPACE_DIR)? {
+        return Err(OpenError::NotInDatabase { address });
+    }
+    // Before anything is written there.
+    let found = Schema::connect(&settings.address)?.check()?;
+    match (found, &mark) {
+        (Some(found), _) if found != cluster => {
+            return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });
+        }
+        (None, Some(mark)) => return Err(OpenError::EmptyDatabase { address, before: mark.address.clone() }),
+        _ => {}
+    }
+    Ok(mark)
+}
+
+/// Refuses a database that does not belong to the manager's directory `data`. Changes nothing, and disturbs no manager that works there.
+///
+/// # Errors
+///
+/// As [`crate::ManagerFoundation::open_names_in`].
+pub fn check_database(data: &DataDir, settings: &DatabaseSettings) -> Result<(), OpenError> {
+    check(&*disk_of(data), ClusterId(data.format.cluster), settings).map(drop)
+}
+
 /// Connects to the database of the manager's directory on `disk`, which belongs to `cluster`. The namespace and the directory are not changed if they do
 /// not belong together.
 pub(crate) fn connect(
@@ -162,19 +192,7 @@ pub(crate) fn connect(
     claim: Claim<'_>,
 ) -> Result<Connected, OpenError> {
     let address = settings.address.to_string();
-    let mark = DatabaseMark::read(disk)?;
-    if mark.is_none() && holds_directory(disk, NAMESPACE_DIR)? {
-        return Err(OpenError::NotInDatabase { address });
-    }
-    // Before anything is written there: taking the committer's place stops the manager that has it.
-    let found = Schema::connect(&settings.address)?.check()?;
-    match (found, &mark) {
-        (Some(found), _) if found != cluster => {
-            return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });
-        }
-        (None, Some(mark)) => return Err(OpenError::EmptyDatabase { address, before: mark.address.clone() }),
-        _ => {}
-    }
+    let mark = check(disk, cluster, settings)?;
     let config =
         PostgresConfig { connections: settings.connections, patience: settings.patience, ..PostgresConfig::default() };
     let postgres = match claim {

@@ -133,6 +133,11 @@ pub enum AuthorityError {
         "node {0} has a certificate of the new authority already, and this connection was opened with one of the old authority. If the node has lost its new certificate, remove it and let it join again"
     )]
     HasMoved(NodeId),
+    /// Another manager has sent an authority that this node cannot trust.
+    #[error(
+        "another manager has another authority than this one, and the one known here does not vouch for it; remove this manager from the cluster (`weir node remove`) and let it join again"
+    )]
+    NotOurs,
     /// It is not being replaced.
     #[error("there is no earlier authority to retire: `weir admin authority rotate` replaces the present one")]
     IsAlone,
@@ -170,8 +175,8 @@ impl fmt::Debug for Authority {
 }
 
 impl State {
-    /// Writes the file.
-    fn write(&self, folder: &Path, cluster: ClusterId, existing: Existing) -> Result<(), FileError> {
+    /// The contents of its file.
+    fn lines(&self, cluster: ClusterId) -> (SecretFile, Vec<(&'static str, String)>) {
         let (key, set) = (self.issuer.key().serialized_der(), &self.set);
         let mut values = vec![cluster.to_string(), STANDARD.encode(key), STANDARD.encode(set.current())];
         let kind = match (set.predecessor(), &self.replacement) {
@@ -182,8 +187,37 @@ impl State {
             }
             _ => KIND,
         };
-        let lines: Vec<(&str, String)> = KEYS_REPLACING.into_iter().zip(values).collect();
+        (kind, KEYS_REPLACING.into_iter().zip(values).collect())
+    }
+
+    /// Writes the file.
+    fn write(&self, folder: &Path, cluster: ClusterId, existing: Existing) -> Result<(), FileError> {
+        let (kind, lines) = self.lines(cluster);
         kind.write(&file(folder), &lines, existing)
+    }
+
+    /// Reads `bytes`, which are those of the file at `path` or came for it.
+    fn parse(path: &Path, bytes: Vec<u8>) -> Result<(ClusterId, Self), AuthorityError> {
+        let damaged = |why| KIND.damaged(path, why);
+        let decoded = |text: &str, why| STANDARD.decode(text).map_err(|_| damaged(why));
+        let certificate = |text: &str| decoded(text, "its certificate is not base64").map(CertificateDer::from);
+        let (cluster, key, set, replacement) = if REPLACING.begins(&bytes) {
+            let [cluster, key, current, voucher, previous, began, renewed] =
+                REPLACING.parse(path, bytes, KEYS_REPLACING)?;
+            let set = AuthoritySet::following(certificate(&current)?, certificate(&voucher)?, certificate(&previous)?);
+            let began = began.parse().map(Timestamp).map_err(|_| damaged("its time is no number"))?;
+            let renewed = nodes_of(&renewed).ok_or_else(|| damaged("its list of nodes is none"))?;
+            (cluster, key, set, Some(Replacement { began, renewed }))
+        } else {
+            let [cluster, key, current] = KIND.parse(path, bytes, KEYS)?;
+            (cluster, key, AuthoritySet::only(certificate(&current)?), None)
+        };
+        let number = u128::from_str_radix(&cluster, 16).map_err(|_| damaged("its cluster is no number"))?;
+        let key = decoded(&key, "its key is not base64")?;
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519);
+        let key = key.map_err(|_| damaged("its key is none"))?;
+        let cluster = ClusterId(number);
+        Ok((cluster, Self { set, issuer: Issuer::new(params(cluster), key), replacement }))
     }
 }
 
@@ -234,25 +268,51 @@ impl Authority {
     /// The file is missing, damaged, or readable by others.
     pub fn open(folder: &Path) -> Result<Self, AuthorityError> {
         let path = file(folder);
-        let damaged = |why| KIND.damaged(&path, why);
-        let bytes = |text: &str, why| STANDARD.decode(text).map_err(|_| damaged(why));
-        let certificate = |text: &str| bytes(text, "its certificate is not base64").map(CertificateDer::from);
-        let (cluster, key, set, replacement) = if REPLACING.is_kind(&path) {
-            let [cluster, key, current, voucher, previous, began, renewed] = REPLACING.read(&path, KEYS_REPLACING)?;
-            let set = AuthoritySet::following(certificate(&current)?, certificate(&voucher)?, certificate(&previous)?);
-            let began = began.parse().map(Timestamp).map_err(|_| damaged("its time is no number"))?;
-            let renewed = nodes_of(&renewed).ok_or_else(|| damaged("its list of nodes is none"))?;
-            (cluster, key, set, Some(Replacement { began, renewed }))
-        } else {
-            let [cluster, key, current] = KIND.read(&path, KEYS)?;
-            (cluster, key, AuthoritySet::only(certificate(&current)?), None)
-        };
-        let number = u128::from_str_radix(&cluster, 16).map_err(|_| damaged("its cluster is no number"))?;
-        let key = bytes(&key, "its key is not base64")?;
-        let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519);
-        let key = key.map_err(|_| damaged("its key is none"))?;
-        let cluster = ClusterId(number);
-        Ok(Self::with(folder, cluster, State { set, issuer: Issuer::new(params(cluster), key), replacement }))
+        let (cluster, state) = State::parse(&path, KIND.read_bytes(&path)?)?;
+        Ok(Self::with(folder, cluster, state))
+    }
+
+    /// The bytes of its file, with the key, for another manager of the cluster: whoever has them is the authority.
+    #[must_use]
+    pub fn to_secret_bytes(&self) -> Vec<u8> {
+        let (kind, lines) = self.state().lines(self.cluster);
+        kind.text(&lines).into_bytes()
+    }
+
+    /// Stores the authority that another manager has sent ([`Authority::to_secret_bytes`]) in the directory `folder`, which has none. `known`: the
+    /// authorities that this node trusts already.
+    ///
+    /// # Errors
+    /// There is one already, it is another cluster's, `known` does not vouch for it, or the file cannot be made.
+    pub fn receive(
+        folder: &Path,
+        cluster: ClusterId,
+        known: &AuthoritySet,
+        bytes: Vec<u8>,
+    ) -> Result<Self, AuthorityError> {
+        let (found, state) = State::parse(&file(folder), bytes)?;
+        if found != cluster || !(state.set.follows(known) || known.follows(&state.set)) {
+            return Err(AuthorityError::NotOurs);
+        }
+        state.write(folder, cluster, Existing::Keep)?;
+        Ok(Self::with(folder, cluster, state))
+    }
+
+    /// Takes the state that another manager has sent ([`Authority::to_secret_bytes`]). Durable on return. Returns whether it was news.
+    ///
+    /// # Errors
+    /// It is another cluster's, does not follow the present one, or the file cannot be written: then nothing has changed.
+    pub fn follow(&self, bytes: Vec<u8>) -> Result<bool, AuthorityError> {
+        let _changing = self.changing.lock();
+        if bytes == self.to_secret_bytes() {
+            return Ok(false);
+        }
+        let (cluster, state) = State::parse(&file(&self.folder), bytes)?;
+        if cluster != self.cluster || !state.set.follows(&self.set()) {
+            return Err(AuthorityError::NotOurs);
+        }
+        self.change(state)?;
+        Ok(true)
     }
 
     /// The authority's cluster.

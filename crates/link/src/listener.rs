@@ -78,13 +78,26 @@ impl Listener {
     /// Errors of the kernel.
     pub fn bind(address: SocketAddr) -> io::Result<Arc<Self>> {
         let socket = TcpListener::bind(address)?;
-        Ok(Arc::new(Self {
-            address: socket.local_addr()?,
+        let address = socket.local_addr()?;
+        Ok(Self::on(socket, address))
+    }
+
+    fn on(socket: TcpListener, address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self {
+            address,
             socket,
             stopping: AtomicBool::new(false),
             strangers: Mutex::default(),
             lines: Mutex::new(Lines { began: Instant::now(), lines: 0, held_back: 0 }),
-        }))
+        })
+    }
+
+    /// The same address for another turn of serving, after [`Listener::stop`] or before: the socket stays, so connections that arrive in between wait.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn again(&self) -> io::Result<Arc<Self>> {
+        Ok(Self::on(self.socket.try_clone()?, self.address))
     }
 
     /// The address on which it listens.

@@ -72,14 +72,20 @@ pub(crate) enum Existing {
 }
 
 impl SecretFile {
-    /// Writes `lines` (`key value`) to `path`, durably. Makes the directory if needed.
-    pub(crate) fn write(self, path: &Path, lines: &[(&str, String)], existing: Existing) -> Result<(), FileError> {
+    /// The text of a file with `lines` (`key value`).
+    pub(crate) fn text(self, lines: &[(&str, String)]) -> String {
         let mut text = format!("{}\n", self.first_line);
         for (key, value) in lines {
             text.push_str(&format!("{key} {value}\n"));
         }
         let sum = Crc32c::of(text.as_bytes()).0;
         text.push_str(&format!("crc32c {sum:08x}\n"));
+        text
+    }
+
+    /// Writes `lines` (`key value`) to `path`, durably. Makes the directory if needed.
+    pub(crate) fn write(self, path: &Path, lines: &[(&str, String)], existing: Existing) -> Result<(), FileError> {
+        let text = self.text(lines);
         let failed = |what| move |source| FileError::Io { what, path: path.to_owned(), source };
         // The file that is there is of more use than one that cannot be read.
         if text.len() as u64 > FILE_BYTES_MAX {
@@ -117,11 +123,21 @@ impl SecretFile {
         let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
         let mut begins = Vec::new();
         let read = |file: File| file.take(self.first_line.len() as u64 + 1).read_to_end(&mut begins);
-        is_file && File::open(path).and_then(read).is_ok() && begins == format!("{}\n", self.first_line).as_bytes()
+        is_file && File::open(path).and_then(read).is_ok() && self.begins(&begins)
+    }
+
+    /// Whether `bytes` begin as a file of this kind. They may still be damaged.
+    pub(crate) fn begins(self, bytes: &[u8]) -> bool {
+        bytes.strip_prefix(self.first_line.as_bytes()).is_some_and(|rest| rest.starts_with(b"\n"))
     }
 
     /// The values of `keys`. The file must have exactly these keys in this order.
     pub(crate) fn read<const N: usize>(self, path: &Path, keys: [&str; N]) -> Result<[String; N], FileError> {
+        self.parse(path, self.read_bytes(path)?, keys)
+    }
+
+    /// The bytes of the file at `path`, which nobody else may read. What they mean is for [`SecretFile::parse`].
+    pub(crate) fn read_bytes(self, path: &Path) -> Result<Vec<u8>, FileError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => FileError::Missing { path: path.to_owned(), hint: self.hint },
             _ => FileError::Io { what: "read", path: path.to_owned(), source },
@@ -138,6 +154,17 @@ impl SecretFile {
         }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(bytes)
+    }
+
+    /// The values of `keys` in `bytes`, which are those of the file at `path` or came for it.
+    pub(crate) fn parse<const N: usize>(
+        self,
+        path: &Path,
+        bytes: Vec<u8>,
+        keys: [&str; N],
+    ) -> Result<[String; N], FileError> {
+        let damaged = |why| self.damaged(path, why);
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(damaged("it is too long"));
         }

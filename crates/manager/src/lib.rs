@@ -44,6 +44,7 @@ mod open;
 mod open_lengths;
 mod other_managers;
 pub mod registration;
+mod stored_files;
 pub mod tokens;
 mod tracked;
 mod views;
@@ -63,10 +64,11 @@ pub use manager::Manager;
 pub use manager_node::{HasLease, ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use other_managers::OtherManagers;
+pub use stored_files::StoredFiles;
 pub use views::{
     ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
-    LossView, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView,
-    ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
+    LossView, ManagerState, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState,
+    ReplicaView, ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
 pub use widening::{ApplyError, ApplyOptions, ApplyView};
 

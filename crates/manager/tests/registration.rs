@@ -10,10 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kv::MemoryKv;
 use link::{
-    Authority, Credentials, Identity, JoinService, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey, Roles,
-    Settings, TokenError, TokenRequest, TokenStore as _,
+    Authority, Credentials, Identity, JoinService, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey,
+    PeerIdentity, Roles, Settings, TokenError, TokenRequest, TokenStore as _,
 };
 use manager::OtherManagers;
+use manager::StoredFiles;
+use manager::administrators::Administrators;
 use manager::registration::ManagerRegistration;
 use manager::tokens::Tokens;
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
@@ -113,6 +115,25 @@ impl Cluster {
 
     fn disk(&self, name: &str) -> Identity {
         link::join(&self.token(Roles::DISK), &NewKey::draw().unwrap(), Roles::DISK, name, &Settings::default()).unwrap()
+    }
+
+    /// The manager's registration, for requests that arrive on no connection.
+    fn desk(&self) -> ManagerRegistration {
+        let (namespace, authority) = (Arc::clone(&self.namespace), Arc::clone(&self.authority));
+        ManagerRegistration::new(namespace, authority, DAY, Box::new(now), Box::new(|| true))
+    }
+
+    /// The node with this identity, as the manager sees it on a connection.
+    fn peer_of(&self, identity: &Identity) -> PeerIdentity {
+        let (_node, until) = (Disk::new(self, us(identity)), Instant::now() + SOON);
+        loop {
+            let found = self.links.connected().into_iter().find(|peer| peer.name == *identity.name());
+            match found {
+                Some(peer) => return peer,
+                None => assert!(Instant::now() < until, "it is not connected"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn remove(&self, node: NodeId) {
@@ -594,4 +615,43 @@ fn a_manager_that_joins_counts_as_another_one() {
     assert!(!cluster.others.exist());
     joins(Roles::MANAGER, "mgr2");
     assert!(cluster.others.exist());
+}
+
+#[test]
+fn only_managers_get_the_files_that_all_managers_have() {
+    let cluster = Cluster::new();
+    let identity = |roles| {
+        link::join(&cluster.token(roles), &NewKey::draw().unwrap(), roles, "node", &Settings::default()).unwrap()
+    };
+    let (disk, standby) = (identity(Roles::DISK), identity(Roles::MANAGER));
+    let stored = Arc::new(StoredFiles::default());
+    let administrators = Arc::new(Administrators::new(Vec::new(), Box::new(|_| Ok(()))));
+    let sharing = cluster.desk().sharing(Arc::clone(&administrators), Arc::clone(&stored));
+    let ask = |desk: &ManagerRegistration, peer: &PeerIdentity, known| {
+        let request = link::encode(&registration::Request::ManagerFiles { known }).unwrap();
+        match link::decode(&desk.answer(peer, &request).unwrap()).unwrap() {
+            registration::Reply::ManagerFiles(files) => Ok(files),
+            registration::Reply::Refused(reason) => Err(reason),
+            _ => panic!("another answer"),
+        }
+    };
+    let refused = ask(&sharing, &cluster.peer_of(&disk), [0; 32]).unwrap_err();
+    assert!(refused.contains("only managers"), "{refused}");
+    let manager = cluster.peer_of(&standby);
+    let refused = ask(&cluster.desk(), &manager, [0; 32]).unwrap_err();
+    assert!(refused.contains("data directory"), "{refused}");
+    let files = ask(&sharing, &manager, [0; 32]).unwrap().unwrap();
+    assert_eq!(files.authority, cluster.authority.to_secret_bytes());
+    let digest = files.digest();
+    let lacking = || stored.lacking(digest, NodeId(1), &cluster.namespace.read(namespace::members).unwrap()).len();
+    assert_eq!(lacking(), 1);
+    assert_eq!(ask(&sharing, &manager, digest.unwrap()).unwrap(), None);
+    assert_eq!(lacking(), 0);
+    // A certificate that a thief of the authority has made for a disk server's number.
+    let forged = PeerIdentity { name: link::NodeName { node: disk.name().node, ..manager.name }, ..manager.clone() };
+    let refused = ask(&sharing, &forged, [0; 32]).unwrap_err();
+    assert!(refused.contains("did not join as"), "{refused}");
+    cluster.remove(standby.name().node);
+    let refused = ask(&sharing, &manager, [0; 32]).unwrap_err();
+    assert!(refused.contains("not in this cluster"), "{refused}");
 }

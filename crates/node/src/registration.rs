@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use link::{AuthoritySet, Outgoing, Room};
+use link::{AuthoritySet, ManagerFiles, Outgoing, Room};
 use serde::{Deserialize, Serialize};
 use types::{NodeId, StoreId};
 
@@ -44,6 +44,11 @@ pub enum Request {
     Register(Registration),
     /// Say which authorities to trust.
     Authorities,
+    /// Send the files that all managers have, to another manager, if they differ from those that it has stored durably.
+    ManagerFiles {
+        /// [`ManagerFiles::digest`] of those; zeros for none.
+        known: [u8; 32],
+    },
 }
 
 /// The manager's answer to a [`Request`].
@@ -57,6 +62,8 @@ pub enum Reply {
     Refused(String),
     /// The authorities to trust: the bytes for [`AuthoritySet::from_bytes`].
     Authorities(Vec<u8>),
+    /// The managers' files; `None`: the asking manager has them.
+    ManagerFiles(Option<ManagerFiles>),
 }
 
 /// Why a request to a manager failed.
@@ -111,6 +118,21 @@ pub fn authorities(links: &Links, manager: NodeId) -> Result<AuthoritySet, Regis
     match ask(links, manager, &Request::Authorities)? {
         Reply::Authorities(set) => AuthoritySet::from_bytes(&set)
             .ok_or_else(|| RegistrationError::NotAnswered { manager, why: "it names no authorities".into() }),
+        other => Err(unexpected(manager, other)),
+    }
+}
+
+/// Asks the active manager for the files that all managers have; `None`: they are those with the digest `known`. Do not call it on a reading thread.
+///
+/// # Errors
+/// [`RegistrationError`].
+pub fn manager_files(
+    links: &Links,
+    manager: NodeId,
+    known: [u8; 32],
+) -> Result<Option<ManagerFiles>, RegistrationError> {
+    match ask(links, manager, &Request::ManagerFiles { known })? {
+        Reply::ManagerFiles(files) => Ok(files),
         other => Err(unexpected(manager, other)),
     }
 }

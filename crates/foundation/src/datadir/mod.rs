@@ -29,11 +29,12 @@ const LOCK_FILE: &str = "lock";
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
 /// The other names in a data directory.
-const PARTS: [&str; 15] = [
+const PARTS: [&str; 16] = [
     "journal",
     "namespace",
     "store",
     "cluster",
+    "node",
     "ballast",
     "control",
     "control.new",

@@ -231,3 +231,54 @@ fn administrators_move_when_they_renew() {
     cluster.authority.retire().unwrap();
     assert!(renew(&cluster.authority, &new).is_ok() && renew(&cluster.authority, &old).is_err());
 }
+
+/// A copy of the authority at another manager.
+fn received(cluster: &Cluster, known: &AuthoritySet) -> (tempfile::TempDir, Result<Authority, AuthorityError>) {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = cluster.authority.to_secret_bytes();
+    let copy = Authority::receive(folder.path(), cluster.authority.cluster(), known, bytes);
+    (folder, copy)
+}
+
+#[test]
+fn another_manager_follows_each_change_of_the_authority() {
+    let cluster = Cluster::new(1);
+    let known = cluster.authority.set();
+    let (folder, copy) = received(&cluster, &known);
+    let copy = copy.unwrap();
+    assert!(!copy.follow(cluster.authority.to_secret_bytes()).unwrap(), "no news");
+    cluster.authority.rotate(now()).unwrap();
+    cluster.authority.note_renewed(NodeId(7)).unwrap();
+    assert!(copy.follow(cluster.authority.to_secret_bytes()).unwrap());
+    assert_eq!((copy.set(), copy.replacement()), (cluster.authority.set(), cluster.authority.replacement()));
+    cluster.authority.retire().unwrap();
+    assert!(copy.follow(cluster.authority.to_secret_bytes()).unwrap());
+    // It signs as the first one does, also after a restart.
+    let again = Authority::open(folder.path()).unwrap();
+    for one in [&copy, &again] {
+        let issued = Identity::issue(one, NodeId(5), Roles::DISK, now(), DAY).unwrap();
+        assert!(meet(&issued, &cluster.identity(6, Roles::DISK)));
+    }
+}
+
+#[test]
+fn another_manager_takes_no_authority_that_it_cannot_trust() {
+    let (cluster, strange) = (Cluster::new(1), Cluster::new(1));
+    let refused = |error: AuthorityError| matches!(error, AuthorityError::NotOurs);
+    assert!(refused(received(&cluster, &strange.authority.set()).1.unwrap_err()), "of the same cluster's number alone");
+    let (_folder, copy) = received(&cluster, &cluster.authority.set());
+    let copy = copy.unwrap();
+    let before = copy.set();
+    assert!(refused(copy.follow(strange.authority.to_secret_bytes()).unwrap_err()));
+    assert!(refused(copy.follow(Cluster::new(2).authority.to_secret_bytes()).unwrap_err()));
+    let mut damaged = cluster.authority.to_secret_bytes();
+    damaged[40] ^= 1;
+    assert!(copy.follow(damaged).is_err() && copy.follow(Vec::new()).is_err());
+    // It was away for two replacements, so nobody vouches for the present one.
+    for _ in 0..2 {
+        cluster.authority.rotate(now()).unwrap();
+        cluster.authority.retire().unwrap();
+    }
+    assert!(refused(copy.follow(cluster.authority.to_secret_bytes()).unwrap_err()));
+    assert_eq!(copy.set(), before);
+}

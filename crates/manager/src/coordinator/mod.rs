@@ -209,6 +209,11 @@ impl Coordinator {
         self.world.has_lease() || !self.others.exist()
     }
 
+    /// This manager's node.
+    pub(crate) fn own(&self) -> NodeId {
+        self.own
+    }
+
     pub(crate) fn other_managers(&self) -> &OtherManagers {
         &self.others
     }
