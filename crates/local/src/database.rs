@@ -22,6 +22,8 @@ const PASSFILE: &str = "manager.pgpass";
 const ADMIN_PASSFILE: &str = "database.pgpass";
 /// Each of nine managers may open 20.
 const CONNECTIONS: u32 = 200;
+/// A file of a data directory with the number and the state of the server that runs on it.
+const POSTMASTER_FILE: &str = "postmaster.pid";
 const STATE_MAX: u64 = 4096;
 
 impl Nodes {
@@ -123,14 +125,28 @@ impl Nodes {
 
     /// Whether the database server takes connections: it writes its number and its state into a file. That of a killed server stays.
     pub fn database_is_ready(&self, node: &NodePlan, process: &Process) -> bool {
-        let mut text = String::new();
-        let file = File::open(self.data(node).join("postmaster.pid"));
-        if file.and_then(|file| file.take(STATE_MAX).read_to_string(&mut text)).is_err() {
-            return false;
-        }
+        let text = self.postmaster_file(node);
         let lines: Vec<&str> = text.lines().collect();
         lines.first().is_some_and(|pid| *pid == process.pid().to_string())
             && lines.get(7).is_some_and(|state| state.trim() == "ready")
+    }
+
+    /// Removes the file of a server whose processes are all gone. As long as its parent has not collected it, a new server would take it for
+    /// a running one.
+    pub fn forget_killed(&self, node: &NodePlan, process: &Process) -> Result<(), LocalError> {
+        if self.postmaster_file(node).lines().next() != Some(process.pid().to_string().as_str()) {
+            return Ok(());
+        }
+        let path = self.data(node).join(POSTMASTER_FILE);
+        fs::remove_file(&path).map_err(|source| LocalError::Io { what: "remove", path, source })
+    }
+
+    fn postmaster_file(&self, node: &NodePlan) -> String {
+        let mut text = String::new();
+        let file = File::open(self.data(node).join(POSTMASTER_FILE));
+        // Without it, no server runs.
+        let _ = file.and_then(|file| file.take(STATE_MAX).read_to_string(&mut text));
+        text
     }
 }
 

@@ -389,6 +389,9 @@ impl Nodes {
         if let Some(stuck) = children.iter().chain([&process]).find(|one| !one.wait(KILL)) {
             return Err(LocalError::Stuck { name: name.clone(), pid: stuck.pid() });
         }
+        if node.kind() == Kind::Database {
+            self.forget_killed(node, &process)?;
+        }
         Ok(was_running.then(|| process.pid()))
     }
 

@@ -341,13 +341,13 @@ mod tests {
         plan.database = Some(Plan::own_database(&mut ports).unwrap());
         let port = plan.manager().listen.port();
         // Another program has the port at one of the addresses.
-        let taken = std::net::TcpListener::bind(("127.0.0.4", port));
+        let taken = std::net::TcpListener::bind(("127.0.0.5", port));
         plan.add_managers(3, &mut ports).unwrap();
         let names: Vec<&str> = plan.all().map(|node| node.name.as_str()).collect();
         assert_eq!(names, ["database", "manager", "manager2", "manager3", "disk1", "disk2"]);
         assert_eq!((plan.managers().len(), plan.disks()), (3, 2));
         assert!(plan.managers().iter().all(|manager| manager.listen.port() == port));
-        assert!(taken.is_err() || plan.nodes.iter().all(|node| node.listen.ip() != IpAddr::from([127, 0, 0, 4])));
+        assert!(taken.is_err() || plan.nodes.iter().all(|node| node.listen.ip() != IpAddr::from([127, 0, 0, 5])));
         let hosts: BTreeSet<IpAddr> = plan.nodes.iter().map(|node| node.listen.ip()).collect();
         assert_eq!(hosts.len(), 5);
         let address = plan.address().unwrap();
