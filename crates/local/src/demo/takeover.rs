@@ -26,7 +26,7 @@ impl Stage<'_> {
         loop {
             self.stop.check()?;
             match (&killed, &successor) {
-                (None, _) if recorder.fed() >= KILL_AT => killed = Some((self.kill_manager(begin)?, Instant::now())),
+                (None, _) if recorder.fed() >= KILL_AT => killed = Some(self.kill_manager(begin)?),
                 (Some((_, at)), None) => {
                     successor = self.cluster.active();
                     if let Some(name) = &successor {
@@ -66,15 +66,16 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Returns its name.
-    fn kill_manager(&mut self, begin: Instant) -> Result<String, DemoError> {
+    /// Returns its name, and when it was killed.
+    fn kill_manager(&mut self, begin: Instant) -> Result<(String, Instant), DemoError> {
         let victim = self.cluster.active().ok_or_else(|| DemoError::Wrong("no manager is active".into()))?;
         self.cluster.kill(&victim)?;
+        let at = Instant::now();
         let now = begin.elapsed().as_secs_f64();
         self.screen.note(&format!("{now:>5.1} s: KILLED {victim} (SIGKILL), the active manager"));
         if self.cluster.managers() == 1 {
             self.cluster.start(&victim)?;
         }
-        Ok(victim)
+        Ok((victim, at))
     }
 }
