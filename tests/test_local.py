@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN, remove, weir
+from postgres import Postgres, clean_environment, program
 
-DONE, USAGE, DIRECTORY, FAILED, LISTEN, NOT_FOUND = 0, 2, 3, 6, 7, 11
+DONE, USAGE, DIRECTORY, FAILED, LISTEN, NOT_FOUND, UNREACHABLE = 0, 2, 3, 6, 7, 11, 15
 
 
 class Local:
@@ -42,6 +43,9 @@ class Local:
 
     def running(self) -> list[str]:
         return [name for name, node in self.nodes().items() if node["pid"]]
+
+    def database(self) -> dict:
+        return json.loads(self.done("status", "--json"))["database"]
 
     def log(self, name: str) -> str:
         return (self.dir / f"{name}.log").read_text(errors="replace")
@@ -414,3 +418,93 @@ def test_nobody_answers_where_no_manager_runs(local, own_node):
     node = own_node()
     answer = weir("stores", "--data", str(node.data))
     assert answer.returncode == FAILED and "this is a single node" in answer.stderr
+
+
+def psql(url: str, sql: str) -> subprocess.CompletedProcess:
+    command = [program("psql"), "-X", "-q", "-A", "-t", "-d", url, "-c", sql]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+
+
+def runs(pid: str) -> bool:
+    """A zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_database_of_its_own(local):
+    """What a manager acknowledged outlives a crash of all processes. Nobody without the password reaches it."""
+    address = local.up("--disks", "1", "--listen", "127.0.0.1:0", "--database")
+    before, database = local.nodes(), local.database()
+    assert list(before) == ["manager", "disk1"]
+    row = next(line.split() for line in local.done("status").splitlines() if line.startswith("database "))
+    assert row == ["database", str(database["pid"]), database["address"]]
+    # A process like the others; PostgreSQL refuses root.
+    assert session_of(database["pid"]) == database["pid"]
+    assert Path(f"/proc/{database['pid']}").stat().st_uid != 0
+    assert (local.dir / "database").stat().st_mode & 0o777 == 0o700
+    for secret in ("manager.pgpass", "database.pgpass", "local.json", "run/manager.toml"):
+        about = (local.dir / secret).stat()
+        assert (about.st_mode & 0o777, about.st_uid) == (0o600, os.getuid()), secret
+    assert not (local.dir / "run/database.password").exists()
+    # The manager's account has the rights that it needs, and no more.
+    url = database["url"]
+    assert psql(url, "SELECT count(*) FROM weir.committers").stdout == "1\n"
+    assert "must be owner" in psql(url, "DROP SCHEMA weir CASCADE").stderr
+    assert "password" in psql(url.partition("?")[0], "SELECT 1").stderr
+    assert psql(database["admin_url"], "SHOW fsync").stdout == "on\n"
+
+    put(address, "/kept", b"kept" * 1000, local.dir.parent / "source")
+    children = Path(f"/proc/{database['pid']}/task/{database['pid']}/children").read_text().split()
+    assert local.done("kill", "database", "manager", "disk1").count("was killed") == 3
+    assert children and not any(runs(pid) for pid in children)
+    refused = local.command("start", "manager")
+    assert refused.returncode == UNREACHABLE and "manager did not start" in refused.stderr, refused.stderr
+    assert local.up("--database") == address
+    assert {**local.database(), "pid": 0} == {**database, "pid": 0}
+    assert asked(local, "file", "/kept")["object"]["len"] == 4000
+    assert local.done("down") == "database was stopped\nmanager was stopped\ndisk1 was stopped\n"
+    assert "database system is shut down" in local.log("database")
+    refused = local.command("up", "--database", "postgres://weir@127.0.0.1/weir")
+    assert refused.returncode == USAGE and "a database of its own" in refused.stderr, refused.stderr
+    # Its data is never made again.
+    (local.dir / "database").rename(local.dir / "elsewhere")
+    refused = local.command("up")
+    assert refused.returncode == DIRECTORY and "database has no data" in refused.stderr, refused.stderr
+    assert not (local.dir / "database").exists() and local.running() == []
+
+
+def test_a_given_database(local):
+    with Postgres(local.dir.parent / "postgres") as server:
+        server.create_user("weir")
+        url = server.url("weir", server.create_database())
+        made = weir("db", "init", "--grant-to", "weir", "--database", server.url(database=url.rpartition("/")[2]))
+        assert made.returncode == DONE, made.stderr
+        local.up("--disks", "1", "--listen", "127.0.0.1:0", "--database", url)
+        assert local.running() == ["manager", "disk1"]
+        password = server.passwords["weir"]
+        assert local.database() == {"url": url.replace(f":{password}@", "@")}
+        assert f"database: {local.database()['url']}" in local.done("status")
+        for pid in (node["pid"] for node in local.nodes().values()):
+            assert password not in Path(f"/proc/{pid}/cmdline").read_text()
+        assert (local.dir / "local.json").stat().st_mode & 0o777 == 0o600
+        local.done("down")
+
+
+def test_databases_and_managers_that_cannot_be(local, two):
+    config = local.dir.parent / "settings.toml"
+    config.write_text('database.url = "postgres://weir@127.0.0.1/weir"\n')
+    for flags, words in [
+        (("--managers", "2"), "several managers need a database"),
+        (("--managers", "0", "--database"), "0 is not in 1..=9"),
+        (("--managers", "10", "--database"), "10 is not in 1..=9"),
+        (("--database", "mysql://weir@127.0.0.1/weir"), "begins with `postgres://`"),
+        (("--config", config), "give it as --database"),
+    ]:
+        refused = local.command("up", "--disks", "1", "--listen", "127.0.0.1:0", *flags)
+        assert refused.returncode == USAGE and words in refused.stderr, refused.stderr
+    assert not local.dir.exists()
+    for flags, words in [(("--managers", "3"), "several managers need a database"), (("--database",), "the manager's data directory")]:
+        refused = two.command("up", *flags)
+        assert refused.returncode == USAGE and words in refused.stderr, refused.stderr

@@ -4,9 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use config::DatabaseUrl;
+
+use crate::postgres::Account;
 
 /// Most disk servers of a cluster on one machine.
 pub const LOCAL_DISKS_MAX: u16 = 64;
+
+/// Most managers of a cluster on one machine.
+pub const LOCAL_MANAGERS_MAX: u16 = 9;
 
 /// Arguments of `weir local`.
 #[derive(Args, Debug, Clone)]
@@ -20,21 +26,21 @@ pub struct LocalArgs {
 #[derive(Subcommand, Debug, Clone)]
 pub enum LocalCommand {
     /// Create a cluster in a folder, or start the one that is there: a manager and disk servers, each a process of
-    /// its own.
+    /// its own. It can have several managers, with a database.
     ///
     /// Prints the ready line of `weir serve` when all nodes are ready, and returns; the processes stay. Run it again
     /// to start the nodes that are not running, with the addresses that they had.
     Up(LocalUpArgs),
-    /// Kill nodes with SIGKILL, as a crash would.
+    /// Kill nodes, or the database, with SIGKILL, as a crash would.
     Kill(LocalNodesArgs),
-    /// Stop nodes cleanly.
+    /// Stop nodes, or the database, cleanly.
     Stop(LocalNodesArgs),
     /// Start nodes again, with the addresses that they had. A node whose data directory is gone is refused: is its disk
     /// mounted?
     Start(LocalStartArgs),
-    /// Stop all nodes, cleanly if they do so within 15 s. Their data stays in the folder.
+    /// Stop all nodes and the database, cleanly if they do so within 15 s. Their data stays in the folder.
     Down(LocalDirArgs),
-    /// Show the nodes: which are running, and their addresses.
+    /// Show the nodes and the database: which are running, and their addresses.
     Status(LocalStatusArgs),
     /// Start a node in a session of its own; for `weir local` itself.
     #[command(hide = true)]
@@ -50,6 +56,15 @@ pub struct LocalUpArgs {
     /// The number of disk servers. A cluster that has fewer gets more [default: 4, or as many as there are].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LOCAL_DISKS_MAX)))]
     pub disks: Option<u16>,
+    /// The number of managers, 1 to 9; more than one needs --database. A cluster that has fewer gets more [default: 1, or as
+    /// many as there are].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LOCAL_MANAGERS_MAX)))]
+    pub managers: Option<u16>,
+    /// Keep the names of files in PostgreSQL: in a database that this command makes in the folder with Debian's programs,
+    /// or in the one at URL, which has weir's tables (`weir db init`).
+    #[arg(long, value_name = "URL", num_args = 0..=1)]
+    #[allow(clippy::option_option)] // not given, given alone, given with an address
+    pub database: Option<Option<DatabaseUrl>>,
     /// The loopback address for clients; port 0 picks a free one [default: 127.0.0.1:1094, or as before].
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -61,7 +76,7 @@ pub struct LocalUpArgs {
 /// Which nodes.
 #[derive(Args, Debug, Clone)]
 pub struct LocalNodesArgs {
-    /// Nodes: `manager`, `disk1`, `disk2` and so on.
+    /// Nodes: `manager`, `manager2`, `disk1`, `disk2` and so on, or `database`.
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
     /// The folder of the cluster.
@@ -72,13 +87,13 @@ pub struct LocalNodesArgs {
 /// Arguments of `weir local start`.
 #[derive(Args, Debug, Clone)]
 pub struct LocalStartArgs {
-    /// Nodes: `manager`, `disk1`, `disk2` and so on.
+    /// Nodes: `manager`, `manager2`, `disk1`, `disk2` and so on, or `database`.
     #[arg(value_name = "NODE", required = true)]
     pub nodes: Vec<String>,
     /// The folder of the cluster.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// Let a disk server whose data directory is lost join as a new one.
+    /// Let a disk server, or one of several managers, whose data directory is lost join as a new one.
     #[arg(long)]
     pub new: bool,
 }
@@ -108,7 +123,13 @@ pub struct LocalDetachedArgs {
     /// The file for the process's number.
     #[arg(long, value_name = "FILE")]
     pub pid_file: PathBuf,
-    /// The arguments with which to run `weir`.
+    /// The program; otherwise it is `weir`.
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// The numbers of the account and of the group that run the program.
+    #[arg(long, value_name = "UID:GID", value_parser = Account::parse)]
+    pub account: Option<Account>,
+    /// The program's arguments.
     #[arg(last = true, value_name = "ARGUMENT", required = true)]
     pub arguments: Vec<OsString>,
 }
@@ -116,6 +137,10 @@ pub struct LocalDetachedArgs {
 /// Arguments of `weir demo`.
 #[derive(Args, Debug, Default, Clone)]
 pub struct DemoArgs {
+    /// Give the cluster a database and this number of managers, 1 to 9, and kill the active one while a file is recorded.
+    /// Needs Debian's package `postgresql`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LOCAL_MANAGERS_MAX)))]
+    pub managers: Option<u16>,
     /// Keep the nodes' data directories and logs, and print where they are.
     #[arg(long)]
     pub keep: bool,

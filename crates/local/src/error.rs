@@ -21,11 +21,27 @@ pub enum LocalError {
     /// The file with the addresses cannot be parsed.
     #[error("{path} does not read: {why}")]
     Plan { path: PathBuf, why: String },
-    /// The cluster has more disk servers than were asked for.
+    /// The cluster has more disk servers or managers than were asked for.
     #[error(
-        "the cluster in {dir} has {are} disk servers, and cannot have fewer; leave --disks out, or make another one in a new folder"
+        "the cluster in {dir} has {are} {of}, and cannot have fewer; leave {option} out, or make another one in a new folder"
     )]
-    TooMany { dir: PathBuf, are: u16 },
+    TooMany { dir: PathBuf, are: u16, of: &'static str, option: &'static str },
+    /// Several managers need a database.
+    #[error("several managers need a database, which has the names of files for all of them; add --database")]
+    ManagersWithoutDatabase,
+    /// The cluster keeps its names somewhere else.
+    #[error(
+        "the cluster in {dir} keeps the names of files in {is}, and that cannot change; leave --database out, or make another one in a new folder"
+    )]
+    NamesElsewhere { dir: PathBuf, is: &'static str },
+    /// The database cannot be made.
+    #[error("cannot {what} the database: {why}")]
+    Database { what: &'static str, why: String },
+    /// The database's account cannot reach its data directory.
+    #[error(
+        "cannot make the database: the account `{account}`, which runs it, cannot enter {data}; let others enter the folders above (`chmod o+x`), or give a folder that all can enter, such as one below /var/tmp"
+    )]
+    Closed { data: PathBuf, account: &'static str },
     /// The cluster listens on another address.
     #[error(
         "the cluster in {dir} listens on {is}, not on {asked}; leave --listen out, or make another one in a new folder"
@@ -75,7 +91,11 @@ impl LocalError {
         match self {
             Self::None { .. } | Self::Foreign { .. } | Self::Plan { .. } | Self::DataGone { .. } => Exit::DataDirectory,
             Self::Listen { .. } => Exit::Listen,
-            Self::TooMany { .. } | Self::ListensElsewhere { .. } | Self::NoNode { .. } => Exit::Usage,
+            Self::TooMany { .. }
+            | Self::ListensElsewhere { .. }
+            | Self::NamesElsewhere { .. }
+            | Self::ManagersWithoutDatabase
+            | Self::NoNode { .. } => Exit::Usage,
             Self::Ended { code: Some(code), .. } => {
                 let known = Exit::ALL.into_iter().filter(|exit| *exit != Exit::Done);
                 known.into_iter().find(|exit| i32::from(exit.code()) == *code).unwrap_or(Exit::Failed)

@@ -4,11 +4,13 @@
 //! The nodes are processes of the same binary, whose path the system says. This crate asks them by their control sockets, as any command does.
 
 pub mod args;
+mod database;
 pub mod demo;
 mod error;
 mod nodes;
 mod plan;
 mod ports;
+mod postgres;
 mod process;
 mod settings;
 
@@ -24,6 +26,8 @@ use console::{Exit, Failure};
 use status_page::listen;
 
 use crate::args::{LocalArgs, LocalCommand, LocalDetachedArgs, LocalStatusArgs, LocalUpArgs};
+use crate::plan::{DatabasePlan, GivenUrl, Kind};
+use crate::postgres::Postgres;
 
 pub use error::LocalError;
 pub use nodes::{Nodes, Stopped, log_end};
@@ -80,7 +84,7 @@ pub fn run(args: &LocalArgs) -> Result<Exit, Failure> {
         }
         LocalCommand::Down(args) => {
             let (nodes, _lock) = open_locked(&args.dir)?;
-            stop(&nodes, &nodes.plan.nodes.iter().collect::<Vec<_>>())
+            stop(&nodes, &nodes.plan.all().collect::<Vec<_>>())
         }
         LocalCommand::Status(args) => status(args),
         LocalCommand::Detached(args) => detached(args),
@@ -98,12 +102,27 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     let listen = args.listen.as_deref().map(|given| listen::resolve(given, false)).transpose();
     let listen = listen.map_err(|error| Failure::new(error.exit(), error))?;
     if let Some(config) = &args.config {
-        Config::load(Some(config)).map_err(|error| Failure::new(Exit::Usage, error))?;
+        let settings = Config::load(Some(config)).map_err(|error| Failure::new(Exit::Usage, error))?;
+        if settings.database.is_some() {
+            let why =
+                "the settings of all nodes have `database.url`, which only managers may have; give it as --database";
+            return Err(Failure::message(Exit::Usage, format!("cannot use {}: {why}", config.display())));
+        }
+    }
+    if let Some(Some(url)) = &args.database {
+        let with_url = settings::of_manager("", url.secret()).unwrap_or_default();
+        Config::of_text(Path::new("--database"), &with_url).map_err(|error| Failure::new(Exit::Usage, error))?;
     }
     if Plan::read(&args.dir)?.is_none() {
         // A new cluster would keep its folder and an address that it cannot have.
         let listen = listen.unwrap_or(LISTEN);
         TcpListener::bind(listen).map_err(|source| LocalError::Listen { listen, source })?;
+        if let Some(None) = args.database {
+            Postgres::newest()?;
+        }
+        if args.managers.is_some_and(|managers| managers > 1) && args.database.is_none() {
+            return Err(LocalError::ManagersWithoutDatabase.into());
+        }
     }
     fs::create_dir_all(&args.dir).map_err(|source| io("make", &args.dir, source))?;
     check_ours(&args.dir)?;
@@ -113,9 +132,15 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     let before = Plan::read(&dir)?;
     let is_new = before.is_none();
     let plan = match before {
-        Some(plan) => resumed(plan, listen, args.disks, &dir, &mut ports)?,
+        Some(plan) => resumed(plan, listen, args, &dir, &mut ports)?,
         None => {
             let mut plan = Plan::new(listen.unwrap_or(LISTEN), &mut ports)?;
+            plan.database = match &args.database {
+                None => None,
+                Some(None) => Some(Plan::own_database(&mut ports)?),
+                Some(Some(url)) => Some(DatabasePlan::Given(GivenUrl(url.secret().to_owned()))),
+            };
+            plan.add_managers(args.managers.unwrap_or(1), &mut ports)?;
             plan.grow(args.disks.unwrap_or(DISKS), &mut ports)?;
             plan
         }
@@ -133,7 +158,7 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     }
     plan.write(&dir)?;
     let mut nodes = Nodes { dir, plan: plan.clone() };
-    let all: Vec<&NodePlan> = plan.nodes.iter().collect();
+    let all: Vec<&NodePlan> = plan.all().collect();
     let begun: Vec<&NodePlan> = all.iter().copied().filter(|node| nodes.process(node).is_none()).collect();
     if let Err(error) = start(&mut nodes, &all) {
         // Do not leave half a cluster running.
@@ -141,8 +166,8 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
         return Err(error.into());
     }
     // The manager printed this when it started, now or earlier.
-    let line = nodes.ready_line(nodes.plan.manager()).unwrap_or_default();
-    say(&line)?;
+    let line = || nodes.ready_line(nodes.plan.manager()).unwrap_or_default();
+    say(&nodes.plan.address().map_or_else(line, |address| format!("weir: ready {address}")))?;
     Ok(Exit::Done)
 }
 
@@ -150,7 +175,7 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
 fn resumed(
     mut plan: Plan,
     listen: Option<SocketAddr>,
-    disks: Option<u16>,
+    args: &LocalUpArgs,
     dir: &Path,
     ports: &mut Ports,
 ) -> Result<Plan, LocalError> {
@@ -158,8 +183,34 @@ fn resumed(
     if let Some(asked) = listen.filter(|asked| asked.ip() != is.ip() || ![0, is.port()].contains(&asked.port())) {
         return Err(LocalError::ListensElsewhere { dir: dir.to_owned(), is, asked });
     }
-    match disks {
-        Some(disks) if disks < are => return Err(LocalError::TooMany { dir: dir.to_owned(), are }),
+    match (&args.database, &mut plan.database) {
+        (None, _) | (Some(None), Some(DatabasePlan::Own(_))) => {}
+        // Its address may change, and its password.
+        (Some(Some(url)), Some(DatabasePlan::Given(given))) => *given = GivenUrl(url.secret().to_owned()),
+        (Some(_), is) => {
+            let is = match is {
+                None => "the manager's data directory",
+                Some(DatabasePlan::Own(_)) => "a database of its own",
+                Some(DatabasePlan::Given(_)) => "a database that was given",
+            };
+            return Err(LocalError::NamesElsewhere { dir: dir.to_owned(), is });
+        }
+    }
+    let managers = u16::try_from(plan.managers().len()).unwrap_or(u16::MAX);
+    match args.managers {
+        Some(wanted) if wanted < managers => {
+            let (of, option) = ("managers", "--managers");
+            return Err(LocalError::TooMany { dir: dir.to_owned(), are: managers, of, option });
+        }
+        Some(wanted) if wanted > 1 && plan.database.is_none() => return Err(LocalError::ManagersWithoutDatabase),
+        Some(wanted) => plan.add_managers(wanted, ports)?,
+        None => {}
+    }
+    match args.disks {
+        Some(disks) if disks < are => {
+            let (of, option) = ("disk servers", "--disks");
+            return Err(LocalError::TooMany { dir: dir.to_owned(), are, of, option });
+        }
         Some(disks) => plan.grow(disks, ports)?,
         None => {}
     }
@@ -184,7 +235,8 @@ fn check_ours(dir: &Path) -> Result<(), LocalError> {
     Ok(())
 }
 
-/// Starts the nodes of `chosen` that are not running, the manager first, and waits until they are ready.
+/// Starts the nodes of `chosen` that are not running: first the database, then the managers, each after those whose token it needs. Waits
+/// until they are ready.
 fn start<'a>(nodes: &mut Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
     nodes.check_made(chosen)?;
     let started = start_made(nodes, chosen);
@@ -194,32 +246,49 @@ fn start<'a>(nodes: &mut Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodeP
     recorded.map(|()| started)
 }
 
-fn start_made<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
-    let (managers, disks): (Vec<&NodePlan>, Vec<_>) =
-        chosen.iter().copied().filter(|node| nodes.process(node).is_none()).partition(|node| node.is_manager());
-    for some in [&managers, &disks] {
-        let mut starting = Vec::new();
-        // Wait for the started nodes even if the next one cannot start, because their tokens must be deleted.
-        let launched = some.iter().try_for_each(|node| {
-            starting.push(nodes.launch(node)?);
-            Ok(())
-        });
-        let ready = nodes.wait_ready(starting);
-        launched.and(ready)?;
+fn start_made<'a>(nodes: &mut Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
+    let not_running = |node: &&NodePlan| nodes.process(node).is_none() || !node.made && node.kind() == Kind::Database;
+    let starting: Vec<&NodePlan> = chosen.iter().copied().filter(not_running).collect();
+    let of = |kind| starting.iter().copied().filter(|node| node.kind() == kind).collect::<Vec<_>>();
+    let (databases, managers, disks) = (of(Kind::Database), of(Kind::Manager), of(Kind::Disk));
+    for database in &databases {
+        match database.made {
+            true => start_together(nodes, &[*database])?,
+            false => nodes.create_database()?,
+        }
+    }
+    let (joining, others): (Vec<_>, Vec<_>) = managers.iter().copied().partition(|node| nodes.joins(node));
+    for some in [&others, &joining, &disks] {
+        start_together(nodes, some)?;
+        nodes.record_made()?;
     }
     // Wait also for nodes that were running already: a restarted manager does not know them yet.
-    if nodes.process(nodes.plan.manager()).is_some() {
-        let chosen: Vec<&NodePlan> = chosen.iter().copied().filter(|node| !node.is_manager()).collect();
+    if nodes.plan.managers().iter().any(|manager| nodes.process(manager).is_some()) {
+        let chosen: Vec<&NodePlan> = chosen.iter().copied().filter(|node| node.kind() == Kind::Disk).collect();
         nodes.wait_online(&chosen)?;
     }
-    Ok([managers, disks].concat())
+    Ok([databases, managers, disks].concat())
 }
 
-/// Stops disk servers first, because they have reports for the manager.
+/// Starts nodes that do not need each other, and waits until they are ready.
+fn start_together(nodes: &Nodes, some: &[&NodePlan]) -> Result<(), LocalError> {
+    let mut starting = Vec::new();
+    // Wait for the started nodes even if the next one cannot start, because their tokens must be deleted.
+    let launched = some.iter().try_for_each(|node| {
+        starting.push(nodes.launch(node)?);
+        Ok(())
+    });
+    let ready = nodes.wait_ready(starting);
+    launched.and(ready)
+}
+
+/// Stops disk servers first, because they have reports for the manager, and the database last.
 fn stop_in_order<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<(&'a NodePlan, Stopped)>, LocalError> {
-    let (managers, disks): (Vec<_>, Vec<_>) = chosen.iter().copied().partition(|node| node.is_manager());
-    let mut stopped = nodes.stop(&disks)?;
-    stopped.extend(nodes.stop(&managers)?);
+    let mut stopped = Vec::new();
+    for kind in [Kind::Disk, Kind::Manager, Kind::Database] {
+        let some: Vec<_> = chosen.iter().copied().filter(|node| node.kind() == kind).collect();
+        stopped.extend(nodes.stop(&some)?);
+    }
     Ok(stopped)
 }
 
@@ -251,7 +320,22 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
             })
         };
         let all: Vec<_> = nodes.plan.nodes.iter().map(node).collect();
-        say(&serde_json::json!({ "dir": nodes.dir.to_string_lossy(), "nodes": all }).to_string())?;
+        let mut shown = serde_json::json!({ "dir": nodes.dir.to_string_lossy(), "nodes": all });
+        match &nodes.plan.database {
+            None => {}
+            Some(DatabasePlan::Given(given)) => shown["database"] = serde_json::json!({ "url": given.shown() }),
+            Some(DatabasePlan::Own(own)) => {
+                shown["database"] = serde_json::json!({
+                    "pid": nodes.process(own).map(|process| process.pid()),
+                    "address": own.listen,
+                    "url": nodes.database_url(),
+                    "admin_url": nodes.admin_url(own),
+                    "data": nodes.data(own).to_string_lossy(),
+                    "log": nodes.log(own).to_string_lossy(),
+                });
+            }
+        }
+        say(&shown.to_string())?;
         return Ok(Exit::Done);
     }
     let row = |node: &NodePlan| {
@@ -264,9 +348,20 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
             node.location.clone().unwrap_or_default(),
         ]
     };
-    let rows: Vec<_> = nodes.plan.nodes.iter().map(row).collect();
+    let mut rows: Vec<_> = nodes.plan.nodes.iter().map(row).collect();
+    if let Some(own) = nodes.plan.own() {
+        let mut database = row(own);
+        // It has no address for clients.
+        database[2].clear();
+        rows.push(database);
+    }
     for line in table_lines(&["node", "process", "clients", "nodes", "location"], &rows) {
         say(&line)?;
+    }
+    match &nodes.plan.database {
+        None => {}
+        Some(DatabasePlan::Given(given)) => say(&format!("database: {}", given.shown()))?,
+        Some(DatabasePlan::Own(_)) => say(&format!("database: {}", nodes.database_url().unwrap_or_default()))?,
     }
     say(&format!("data directories and logs: {}", nodes.dir.display()))?;
     Ok(Exit::Done)
@@ -278,8 +373,15 @@ fn detached(args: &LocalDetachedArgs) -> Result<Exit, Failure> {
     rustix::process::setsid().map_err(|error| failed("cannot begin a session")(error.into()))?;
     // Write the file before the node starts, so that no node is ever forgotten.
     Process::this().and_then(|this| this.write(&args.pid_file)).map_err(failed("cannot write which process it is"))?;
-    let own = std::env::current_exe().map_err(failed("cannot find this program"))?;
-    let error = std::process::Command::new(own).args(&args.arguments).exec();
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(failed("cannot find this program"))?,
+    };
+    let mut command = std::process::Command::new(program);
+    if let Some(account) = args.account {
+        command.uid(account.user).gid(account.group);
+    }
+    let error = command.args(&args.arguments).exec();
     Err(failed("cannot start")(error))
 }
 

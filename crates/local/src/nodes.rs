@@ -1,8 +1,8 @@
-//! The nodes of a cluster on this machine as processes: starts them in sessions of their own, finds them again, kills and stops them.
+//! The nodes of a cluster on this machine, and its database, as processes: starts them in sessions of their own, finds them again, kills and
+//! stops them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,11 +14,13 @@ use manager::{StatusView, StoreView};
 use rustix::process::Signal;
 
 use super::LocalError;
-use super::plan::{NodePlan, Plan};
+use super::database::{Passwords, write_secret};
+use super::plan::{Kind, NodePlan, Plan};
 use super::process::Process;
+use super::settings;
 use config::ClusterRole;
 use control::ControlRequest;
-use control::client::{ask, ask_long};
+use control::client::{AskError, ask, ask_long};
 
 /// The folder for files that matter only while nodes run.
 const RUN_DIR: &str = "run";
@@ -68,42 +70,82 @@ impl Nodes {
         self.dir.join(format!("{}.log", node.name))
     }
 
-    /// Whether its data directory was made: the directory itself, and of a disk server the identity and the store.
+    /// Whether its data directory was made: the directory itself, and of a disk server the identity and the store. Of a manager that joins
+    /// others, the directory counts once the manager has been ready.
     fn is_made(&self, node: &NodePlan) -> bool {
-        let (data, is_there) = (self.data(node), |dir: &Path| matches!(format_of(dir), Ok(Some(_))));
-        is_there(&data) && (node.is_manager() || has_joined(&data) && is_there(&data.join(OWN_STORE_DIR)))
+        let is_there = self.is_there(node);
+        match node.kind() {
+            // `make_database` records it.
+            Kind::Database => node.made && is_there,
+            Kind::Manager if self.founds(node) => is_there,
+            Kind::Manager => is_there && (node.made || self.ready_line(node).is_some()),
+            Kind::Disk => is_there,
+        }
+    }
+
+    /// Whether its data directory is there.
+    fn is_there(&self, node: &NodePlan) -> bool {
+        let (data, has_format) = (self.data(node), |dir: &Path| matches!(format_of(dir), Ok(Some(_))));
+        match node.kind() {
+            Kind::Database => data.join("PG_VERSION").exists(),
+            Kind::Manager => has_format(&data),
+            Kind::Disk => has_format(&data) && has_joined(&data) && has_format(&data.join(OWN_STORE_DIR)),
+        }
+    }
+
+    /// Whether a manager founds the cluster: the first one, as long as no other has joined it.
+    fn founds(&self, node: &NodePlan) -> bool {
+        let first = self.plan.manager();
+        node.name == first.name && !self.plan.managers().iter().any(|other| other.name != first.name && other.made)
+    }
+
+    /// Whether it needs a token to start: it joins the cluster.
+    pub fn joins(&self, node: &NodePlan) -> bool {
+        match node.kind() {
+            Kind::Database => false,
+            Kind::Manager => !node.made && !self.founds(node),
+            Kind::Disk => !node.made && !has_joined(&self.data(node)),
+        }
     }
 
     /// Records which data directories were made, so that a later start knows one that is gone.
     pub fn record_made(&mut self) -> Result<(), LocalError> {
-        let made: Vec<bool> = self.plan.nodes.iter().map(|node| node.made || self.is_made(node)).collect();
-        if made.iter().zip(&self.plan.nodes).all(|(made, node)| *made == node.made) {
+        let made: Vec<bool> = self.plan.all().map(|node| node.made || self.is_made(node)).collect();
+        if made.iter().zip(self.plan.all()).all(|(made, node)| *made == node.made) {
             return Ok(());
         }
-        self.plan.nodes.iter_mut().zip(made).for_each(|(node, made)| node.made = made);
+        self.plan.all_mut().zip(made).for_each(|(node, made)| node.made = made);
         self.plan.write(&self.dir)
     }
 
-    /// Lets the disk servers among `names` whose data directories are gone start as new ones.
+    /// Lets the disk servers and the managers with others among `names` whose data directories are gone start as new ones.
     pub fn forget_gone(&mut self, names: &[String]) -> Result<(), LocalError> {
-        let is_gone = |node: &NodePlan| names.contains(&node.name) && !node.is_manager() && !self.is_made(node);
+        let is_gone = |node: &NodePlan| names.contains(&node.name) && self.can_join(node) && !self.is_there(node);
         let gone: Vec<bool> = self.plan.nodes.iter().map(is_gone).collect();
         self.plan.nodes.iter_mut().zip(gone).for_each(|(node, gone)| node.made &= !gone);
         self.plan.write(&self.dir)
     }
 
+    /// Whether it can join the cluster as a new node.
+    fn can_join(&self, node: &NodePlan) -> bool {
+        node.kind() == Kind::Disk || node.is_manager() && !self.founds(node)
+    }
+
     /// Refuses to start a node whose data directory was made and is gone. It would join as a new node, or found a new cluster.
     pub fn check_made(&self, nodes: &[&NodePlan]) -> Result<(), LocalError> {
-        let is_gone = |node: &&&NodePlan| node.made && self.process(node).is_none() && !self.is_made(node);
+        let is_gone = |node: &&&NodePlan| node.made && self.process(node).is_none() && !self.is_there(node);
         let Some(gone) = nodes.iter().find(is_gone) else { return Ok(()) };
-        let hint = match gone.is_manager() {
-            true => "Without it there is no cluster; put it back, or make another one in a new folder",
-            false => "If it is lost, `weir local start --new` lets the node join as a new one",
+        let hint = match gone.kind() {
+            Kind::Database => {
+                "Without it the names of all files are lost; put it back from a backup, or make another cluster in a new folder"
+            }
+            _ if self.can_join(gone) => "If it is lost, `weir local start --new` lets the node join as a new one",
+            _ => "Without it there is no cluster; put it back, or make another one in a new folder",
         };
         Err(LocalError::DataGone { name: gone.name.clone(), data: self.data(gone), hint })
     }
 
-    fn in_run(&self, node: &NodePlan, what: &str) -> PathBuf {
+    pub(crate) fn in_run(&self, node: &NodePlan, what: &str) -> PathBuf {
         self.dir.join(RUN_DIR).join(format!("{}.{what}", node.name))
     }
 
@@ -121,35 +163,23 @@ impl Nodes {
 
     /// Starts a node that is not running, without waiting for it.
     pub fn launch<'a>(&self, node: &'a NodePlan) -> Result<Starting<'a>, LocalError> {
-        let run = self.dir.join(RUN_DIR);
         let io = |what, path: &Path| {
             let path = path.to_owned();
             move |source| LocalError::Io { what, path, source }
         };
-        fs::create_dir_all(&run).map_err(io("make", &run))?;
+        self.make_run_dir()?;
         let (ready, log) = (self.in_run(node, "ready"), self.log(node));
         let out = File::create(&ready).map_err(io("write", &ready))?;
         let log = OpenOptions::new().create(true).append(true).open(&log).map_err(io("write", &log))?;
         let process = |source| LocalError::Process { what: "start", name: node.name.clone(), source };
-        let mut command = Command::new(std::env::current_exe().map_err(process)?);
-        command.args(["local", "detached", "--pid-file"]).arg(self.in_run(node, "pid")).arg("--");
-        command.args(["serve", "--role", if node.is_manager() { "manager" } else { "disk" }, "--data"]);
-        command.arg(self.data(node)).arg("--listen").arg(node.listen.to_string());
-        command.arg("--nodes").arg(node.nodes.to_string());
-        if let Some(location) = &node.location {
-            command.arg("--location").arg(location);
-        }
-        let config = self.dir.join(CONFIG);
-        if config.exists() {
-            command.arg("--config").arg(config);
-        }
-        if node.made {
-            command.arg("--existing");
-        } else if !node.is_manager() && !has_joined(&self.data(node)) {
-            command.arg("--join-file").arg(self.token(node)?);
-        }
-        command.current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(log);
-        let mut child = command.spawn().map_err(process)?;
+        let mut child = match node.kind() {
+            Kind::Database => self.spawn_database(node, out, log)?,
+            Kind::Manager | Kind::Disk => {
+                let mut command = self.serve(node)?;
+                command.current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(log);
+                command.spawn().map_err(process)?
+            }
+        };
         // From here on its file identifies it.
         let is_known =
             |child: &Child| self.process(node).is_some_and(|process| process.pid().cast_unsigned() == child.id());
@@ -159,18 +189,93 @@ impl Nodes {
         Ok(Starting { node, child, begin: Instant::now() })
     }
 
+    fn make_run_dir(&self) -> Result<(), LocalError> {
+        let run = self.dir.join(RUN_DIR);
+        fs::create_dir_all(&run).map_err(|source| LocalError::Io { what: "make", path: run, source })
+    }
+
+    /// The command that starts a process of the cluster, without what it becomes.
+    pub(crate) fn detached(&self, node: &NodePlan) -> Result<Command, LocalError> {
+        let own = std::env::current_exe();
+        let own = own.map_err(|source| LocalError::Process { what: "start", name: node.name.clone(), source })?;
+        let mut command = Command::new(own);
+        command.args(["local", "detached", "--pid-file"]).arg(self.in_run(node, "pid"));
+        Ok(command)
+    }
+
+    /// The command that starts a node.
+    fn serve(&self, node: &NodePlan) -> Result<Command, LocalError> {
+        let mut command = self.detached(node)?;
+        command.args(["--", "serve", "--role", if node.is_manager() { "manager" } else { "disk" }, "--data"]);
+        command.arg(self.data(node)).arg("--listen").arg(node.listen.to_string());
+        command.arg("--nodes").arg(node.nodes.to_string());
+        if let Some(location) = &node.location {
+            command.arg("--location").arg(location);
+        }
+        if let Some(config) = self.config(node)? {
+            command.arg("--config").arg(config);
+        }
+        if node.made {
+            command.arg("--existing");
+        } else if self.joins(node) {
+            command.arg("--join-file").arg(self.token(node)?);
+        }
+        Ok(command)
+    }
+
+    /// The file with its settings: that of all nodes, or its own one if it has further settings.
+    fn config(&self, node: &NodePlan) -> Result<Option<PathBuf>, LocalError> {
+        let path = self.dir.join(CONFIG);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(LocalError::Io { what: "read", path, source }),
+        };
+        let all = text.as_deref().unwrap_or_default();
+        let managers = self.plan.managers();
+        let own = match (node.kind(), self.database_url()) {
+            (Kind::Manager, Some(url)) => settings::of_manager(all, &url),
+            (Kind::Disk, _) if managers.len() > 1 => {
+                let managers: Vec<String> = managers.iter().map(|manager| manager.nodes.to_string()).collect();
+                settings::of_disk(all, &managers)
+            }
+            _ => return Ok(text.map(|_| path)),
+        };
+        let own = own.map_err(|error| LocalError::Plan { path, why: error.message().to_owned() })?;
+        let path = self.in_run(node, "toml");
+        // The address of a given database may hold a password.
+        write_secret(&path, &own)?;
+        Ok(Some(path))
+    }
+
     /// A new token, in a file that only the owner can read.
     fn token(&self, node: &NodePlan) -> Result<PathBuf, LocalError> {
-        let data = self.data(self.plan.manager());
-        let wanted = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS, uses: 1 };
-        let token = |source| LocalError::Token { name: node.name.clone(), source };
-        let (answer, _) = ask(&data, &wanted).map_err(token)?;
+        let role = if node.is_manager() { ClusterRole::Manager } else { ClusterRole::Disk };
+        let wanted = ControlRequest::MakeToken { role, valid_millis: TOKEN_MILLIS, uses: 1 };
+        let asked = self.ask_active(|data| ask(data, &wanted));
+        let (answer, _) = asked.map_err(|source| LocalError::Token { name: node.name.clone(), source })?;
         let text = answer.get("token").and_then(|text| text.as_str()).unwrap_or_default();
         let path = self.in_run(node, "token");
-        let written = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);
-        let written = written.and_then(|mut file| writeln!(file, "{text}"));
-        written.map_err(|source| LocalError::Io { what: "write", path: path.clone(), source })?;
+        write_secret(&path, text)?;
         Ok(path)
+    }
+
+    /// Makes the cluster's own database and starts it.
+    pub fn create_database(&mut self) -> Result<(), LocalError> {
+        let Some(node) = self.plan.own().cloned() else { return Ok(()) };
+        // One that an interrupted attempt left.
+        self.kill(&node)?;
+        self.make_run_dir()?;
+        let passwords = Passwords::new();
+        self.make_database(&node, &passwords)?;
+        let starting = self.launch(&node)?;
+        self.wait_ready(vec![starting])?;
+        if let Err(error) = self.fill_database(&node, &passwords) {
+            self.kill(&node)?;
+            return Err(error);
+        }
+        self.plan.all_mut().filter(|one| one.name == node.name).for_each(|one| one.made = true);
+        self.plan.write(&self.dir)
     }
 
     /// Waits until all are ready. Fails with the reason of the first that is not.
@@ -187,7 +292,7 @@ impl Nodes {
         let node = starting.node;
         let (name, log) = (node.name.clone(), self.log(node));
         loop {
-            if self.ready_line(node).is_some() {
+            if self.is_ready(node) {
                 return Ok(());
             }
             let ended = starting.child.try_wait();
@@ -205,13 +310,46 @@ impl Nodes {
         }
     }
 
+    fn is_ready(&self, node: &NodePlan) -> bool {
+        match node.kind() {
+            Kind::Database => self.process(node).is_some_and(|process| self.database_is_ready(node, &process)),
+            Kind::Manager | Kind::Disk => self.ready_line(node).is_some(),
+        }
+    }
+
+    /// Asks the manager, or the one of several that is active: the others refuse. One with a database may have to wait until it is active.
+    fn ask_active<T>(&self, ask: impl Fn(&Path) -> Result<T, AskError>) -> Result<T, AskError> {
+        let end = Instant::now() + if self.plan.database.is_some() { ONLINE } else { Duration::ZERO };
+        loop {
+            match self.ask_once(&ask) {
+                Err(_) if Instant::now() < end => std::thread::sleep(STEP),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The first answer of a running manager, or else why the last one has none.
+    fn ask_once<T>(&self, ask: impl Fn(&Path) -> Result<T, AskError>) -> Result<T, AskError> {
+        let managers = self.plan.managers();
+        let running = managers.iter().filter(|manager| self.process(manager).is_some());
+        let mut refused = None;
+        for manager in running {
+            match ask(&self.data(manager)) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| AskError::NotRunning { data: self.data(self.plan.manager()) }))
+    }
+
     /// Waits until the manager sees the ready disk servers and their stores as online. From then on clients can create files.
     pub fn wait_online(&self, disks: &[&NodePlan]) -> Result<(), LocalError> {
-        let data = self.data(self.plan.manager());
         let end = Instant::now() + ONLINE;
         loop {
-            let asked = ask_long::<StatusView>(&data, &ControlRequest::ClusterStatus)
-                .and_then(|status| Ok((status, ask_long::<Vec<StoreView>>(&data, &ControlRequest::Stores)?)));
+            let asked = self.ask_once(|data| {
+                let status = ask_long::<StatusView>(data, &ControlRequest::ClusterStatus)?;
+                Ok((status, ask_long::<Vec<StoreView>>(data, &ControlRequest::Stores)?))
+            });
             let missing = match asked {
                 Ok((status, stores)) => {
                     let is_online = |disk: &&&NodePlan| online(disk, &status, &stores);
@@ -237,9 +375,22 @@ impl Nodes {
         let Some(process) = self.process(node) else { return Ok(None) };
         let name = &node.name;
         let failed = |source| LocalError::Process { what: "kill", name: name.clone(), source };
+        let mut children = Vec::new();
+        if node.kind() == Kind::Database {
+            // It starts no further child, and reports none as lost.
+            process.signal(Signal::STOP).map_err(failed)?;
+            children = process.children();
+        }
+        for child in &children {
+            child.signal(Signal::KILL).map_err(failed)?;
+        }
         let was_running = process.signal(Signal::KILL).map_err(failed)?;
-        if !process.wait(KILL) {
-            return Err(LocalError::Stuck { name: name.clone(), pid: process.pid() });
+        // A child that holds the shared memory for another moment would keep a new server from starting.
+        if let Some(stuck) = children.iter().chain([&process]).find(|one| !one.wait(KILL)) {
+            return Err(LocalError::Stuck { name: name.clone(), pid: stuck.pid() });
+        }
+        if node.kind() == Kind::Database {
+            self.forget_killed(node, &process)?;
         }
         Ok(was_running.then(|| process.pid()))
     }
@@ -250,7 +401,9 @@ impl Nodes {
         for node in nodes {
             let Some(process) = self.process(node) else { continue };
             let failed = |source| LocalError::Process { what: "stop", name: node.name.clone(), source };
-            if process.signal(Signal::TERM).map_err(failed)? {
+            // The database would wait until its last client has left.
+            let clean = if node.kind() == Kind::Database { Signal::INT } else { Signal::TERM };
+            if process.signal(clean).map_err(failed)? {
                 asked.push((*node, process));
             }
         }

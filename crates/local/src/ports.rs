@@ -1,6 +1,7 @@
 //! Finds ports that no other program takes while a node is not running.
 
-use std::net::{IpAddr, TcpListener};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ops::Range;
 
 /// The first port for outgoing connections, if the system does not say.
@@ -41,6 +42,11 @@ impl Ports {
             }
         }
         None
+    }
+
+    /// Keeps others from this address; fails if one has it.
+    pub fn hold(&mut self, address: SocketAddr) -> io::Result<()> {
+        TcpListener::bind(address).map(|listener| self.held.push(listener))
     }
 }
 

@@ -66,6 +66,13 @@ impl Process {
         }
     }
 
+    /// The processes that it has started and that are running.
+    pub fn children(&self) -> Vec<Self> {
+        let text = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid)).unwrap_or_default();
+        let of = |pid: i32| Some(Self { pid, started: stat(pid).ok().flatten()?.1, boot: self.boot.clone() });
+        text.split_whitespace().filter_map(|word| of(word.parse().ok()?)).collect()
+    }
+
     /// Waits at most `patience` until it has ended. Returns whether it has.
     pub fn wait(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
@@ -151,6 +158,22 @@ mod tests {
             // A signal would end the test.
             assert!(!other.signal(Signal::KILL).unwrap());
         }
+    }
+
+    #[test]
+    fn children_are_found() {
+        let mut child = Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap();
+        let of = of_child(child.id());
+        let end = Instant::now() + Duration::from_secs(10);
+        while of.children().len() < 2 && Instant::now() < end {
+            std::thread::sleep(STEP);
+        }
+        let children = of.children();
+        assert!(children.len() == 2 && children.iter().all(Process::is_running), "{children:?}");
+        for one in children.iter().chain([&of]) {
+            one.signal(Signal::KILL).unwrap();
+        }
+        child.wait().unwrap();
     }
 
     #[test]

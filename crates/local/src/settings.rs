@@ -1,4 +1,4 @@
-//! The settings of all nodes, which share one machine.
+//! The settings of all nodes, which share one machine, and those that a node has for itself.
 
 use std::path::Path;
 
@@ -24,6 +24,25 @@ pub(crate) fn with_ours(path: &Path, given: &str) -> String {
     let all = [Some(format!("{SETTINGS}{given}")), in_table];
     let found = all.into_iter().flatten().find(|text| Config::of_text(path, text).is_ok());
     found.or_else(|| written_anew(given)).unwrap_or_else(|| given.to_owned())
+}
+
+/// The settings of all nodes with those of a manager: the address of its database.
+pub(crate) fn of_manager(all: &str, database: &str) -> Result<String, toml::de::Error> {
+    let mut settings: toml::Table = all.parse()?;
+    let section = settings.entry("database").or_insert_with(|| toml::Table::new().into());
+    if let Some(section) = section.as_table_mut() {
+        section.insert("url".into(), database.into());
+    }
+    Ok(settings.to_string())
+}
+
+/// The settings of all nodes with those of a disk server: where the managers are, if the settings do not say it.
+pub(crate) fn of_disk(all: &str, managers: &[String]) -> Result<String, toml::de::Error> {
+    let mut settings: toml::Table = all.parse()?;
+    // Only managers have it.
+    settings.remove("database");
+    settings.entry("managers").or_insert_with(|| managers.to_vec().into());
+    Ok(settings.to_string())
 }
 
 /// The same in another form, without comments: the table may be written in ways that are not looked for here.
@@ -69,5 +88,24 @@ mod tests {
         ] {
             assert_eq!(with_ours(path, given), given);
         }
+    }
+
+    #[test]
+    fn nodes_have_settings_of_their_own() {
+        let path = Path::new("weir.toml");
+        for given in ["", "log = \"error\"\n[database]\nconnections = 5\n[metrics]\nlisten = \"127.0.0.1:0\"\n"] {
+            let all = Config::of_text(path, given).unwrap();
+            let url = "postgres://weir@127.0.0.1:5432/weir?passfile=/tmp/it's%20\"here\"";
+            let manager = Config::of_text(path, &of_manager(given, url).unwrap()).unwrap();
+            assert_eq!(manager.database.as_ref().map(config::DatabaseUrl::secret), Some(url));
+            assert_eq!(Config { database: None, ..manager }, all);
+            let managers = ["127.0.0.1:1".to_owned(), "127.0.0.2:2".to_owned()];
+            let disk = Config::of_text(path, &of_disk(given, &managers).unwrap()).unwrap();
+            let connections = Config::defaults().database_connections;
+            assert_eq!(disk, Config { managers: managers.to_vec(), database_connections: connections, ..all });
+        }
+        let own = of_disk("managers = [\"127.0.0.9:9\"]", &["127.0.0.1:1".to_owned()]).unwrap();
+        assert_eq!(Config::of_text(path, &own).unwrap().managers, ["127.0.0.9:9"]);
+        assert!(of_manager("broken", "x").is_err());
     }
 }

@@ -63,8 +63,7 @@ pub fn stock_version(stop: &Stop) -> Option<String> {
 
 /// The adler32 that a stock client gets for a file, or the error.
 pub fn stock_checksum(base: &str, path: &str, stop: &Stop) -> io::Result<Result<Adler32, String>> {
-    let host = base.trim_end_matches('/');
-    let outcome = child::run(stock("xrdfs").arg(host).args(["query", "checksum", path]), PATIENCE, stop)?;
+    let outcome = child::run(stock("xrdfs").arg(base).args(["query", "checksum", path]), PATIENCE, stop)?;
     let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
     let mut words = text.split_whitespace();
     let sum = match (words.next(), words.next()) {

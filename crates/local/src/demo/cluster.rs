@@ -12,6 +12,7 @@ use manager::{FileView, StatusView};
 
 use super::DemoError;
 use super::child::{self, Outcome, Stop};
+use crate::plan::MANAGER;
 use control::ControlRequest;
 use control::client::ask_long;
 
@@ -24,18 +25,24 @@ const PATIENCE: Duration = Duration::from_secs(150);
 #[derive(Debug)]
 pub struct Cluster {
     dir: PathBuf,
-    /// Where clients reach it: `root://HOST:PORT/`.
+    /// Where clients reach it: `root://HOST:PORT/`, or `root://HOST:PORT,HOST:PORT//` with several managers.
     pub base: String,
+    managers: u16,
     is_up: bool,
 }
 
 impl Cluster {
-    /// Starts the nodes, and waits until they are ready.
-    pub fn up(dir: &Path) -> Result<Self, DemoError> {
+    /// Starts the nodes, with a database if the number of managers is given, and waits until they are ready.
+    pub fn up(dir: &Path, managers: Option<u16>) -> Result<Self, DemoError> {
         // From here on the nodes are stopped also after an error.
-        let mut cluster = Self { dir: dir.to_owned(), base: String::new(), is_up: true };
-        let disks = DISKS.to_string();
-        let said = cluster.local(&["up", "--disks", &disks, "--listen", "127.0.0.1:0"])?;
+        let mut cluster =
+            Self { dir: dir.to_owned(), base: String::new(), managers: managers.unwrap_or(1), is_up: true };
+        let (disks, count) = (DISKS.to_string(), cluster.managers.to_string());
+        let mut command = vec!["up", "--disks", &disks, "--listen", "127.0.0.1:0"];
+        if managers.is_some() {
+            command.extend(["--managers", &count, "--database"]);
+        }
+        let said = cluster.local(&command)?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let base = said.trim_end().strip_prefix("weir: ready ");
         cluster.base = base.ok_or_else(|| DemoError::Wrong(format!("`weir local up` says `{said}`")))?.to_owned();
@@ -48,10 +55,36 @@ impl Cluster {
         format!("{}/{path}", self.base.trim_end_matches('/'))
     }
 
+    /// Where stock clients reach it, which know no lists of managers: `root://HOST:PORT`.
+    #[must_use]
+    pub fn stock_base(&self) -> &str {
+        self.base.split(',').next().unwrap_or_default().trim_end_matches('/')
+    }
+
+    /// The number of managers.
+    #[must_use]
+    pub fn managers(&self) -> u16 {
+        self.managers
+    }
+
+    /// The name of the manager that is active; `None`: none is at the moment.
+    #[must_use]
+    pub fn active(&self) -> Option<String> {
+        let is_active =
+            |name: &String| ask_long::<StatusView>(&self.dir.join(name), &ControlRequest::ClusterStatus).is_ok();
+        self.manager_names().find(is_active)
+    }
+
+    fn manager_names(&self) -> impl Iterator<Item = String> {
+        (1..=self.managers).map(|number| if number == 1 { MANAGER.to_owned() } else { format!("{MANAGER}{number}") })
+    }
+
     /// Sets the policy of the root.
     pub fn set_policy(&self, policy: &str) -> Result<(), DemoError> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["policy", "set", "/", policy, "--data"]).arg(self.manager());
+        command
+            .args(["policy", "set", "/", policy, "--data"])
+            .arg(self.dir.join(self.active().unwrap_or_else(|| MANAGER.to_owned())));
         let outcome = child::run(&mut command, PATIENCE, &Stop::never())?;
         succeeded(&outcome, "weir policy set")
     }
@@ -83,12 +116,12 @@ impl Cluster {
     /// The manager's view of a file; `None`: the manager has no such file yet.
     #[must_use]
     pub fn file(&self, path: &str) -> Option<FileView> {
-        ask_long(&self.manager(), &ControlRequest::File { path: path.to_owned() }).ok()
+        self.ask(&ControlRequest::File { path: path.to_owned() }).ok()
     }
 
     /// The manager's view of the cluster.
     pub fn status(&self) -> Result<StatusView, DemoError> {
-        ask_long(&self.manager(), &ControlRequest::ClusterStatus).map_err(|error| DemoError::Wrong(error.to_string()))
+        self.ask(&ControlRequest::ClusterStatus)
     }
 
     /// The state of a node, as the manager sees it; `None`: the manager does not say.
@@ -104,8 +137,16 @@ impl Cluster {
         crate::log_end(&dir.join("manager.log"))
     }
 
-    fn manager(&self) -> PathBuf {
-        self.dir.join("manager")
+    /// Asks the active manager: the others refuse.
+    fn ask<T: serde::de::DeserializeOwned>(&self, what: &ControlRequest) -> Result<T, DemoError> {
+        let mut refused = String::new();
+        for name in self.manager_names() {
+            match ask_long(&self.dir.join(name), what) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => refused = error.to_string(),
+            }
+        }
+        Err(DemoError::Wrong(refused))
     }
 
     /// Runs to its end even when the demo must stop, because a half-done start could not be undone.

@@ -1,5 +1,5 @@
 //! `weir demo` starts a cluster on this machine, records streams into it and kills a disk server. It tries every promise in front of the
-//! user's eyes. For each line with a tick, the demo has just compared with what this process computed or sent, or asked the manager. The
+//! user's eyes. With several managers, it kills the active one too. For each line with a tick, the demo has just compared with what this process computed or sent, or asked the manager. The
 //! first failure ends the demo with [`Exit::Wrong`].
 
 mod child;
@@ -12,8 +12,11 @@ mod pause;
 mod play;
 mod recorder;
 mod screen;
+mod takeover;
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use console::{Exit, Failure};
@@ -48,6 +51,11 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let place = tempfile::Builder::new().prefix("weir-demo-").tempdir_in(&within).map_err(|error| {
         Failure::message(Exit::Failed, format!("cannot create a folder in {}: {error}", within.display()))
     })?;
+    if args.managers.is_some() && rustix::process::geteuid().is_root() {
+        // The database runs as another account, which must reach its data.
+        let opened = std::fs::set_permissions(place.path(), Permissions::from_mode(0o711));
+        opened.map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot let others enter the folder"))?;
+    }
     let mut screen = Screen::stdout();
     screen.title(&format!("weir {} demo", env!("CARGO_PKG_VERSION")), &format!("in {}", place.path().display()));
     if cluster::in_memory(place.path()) {
@@ -65,7 +73,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
             Client::Ours
         }
     };
-    let exit = match play::play(&mut screen, place.path(), args.files.as_deref(), client, &stop) {
+    let exit = match play::play(&mut screen, place.path(), args, client, &stop) {
         Ok(()) => {
             screen.verdict(true, "Everything is as promised.");
             Exit::Done

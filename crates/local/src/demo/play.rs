@@ -15,24 +15,25 @@ use super::follower::{Followed, Follower};
 use super::pause::ReaderPause;
 use super::recorder::{Ended, Recorder};
 use super::screen::Screen;
+use crate::args::DemoArgs;
 use config::units::{show_duration, show_size};
 
 /// Streams recorded at the same time.
-const STREAMS: u64 = 6;
+pub(super) const STREAMS: u64 = 6;
 /// Bytes of each stream: ten seconds if nothing delays it.
-const STREAM_LEN: usize = 40 << 20;
-const PER_SECOND: u32 = 4 << 20;
+pub(super) const STREAM_LEN: usize = 40 << 20;
+pub(super) const PER_SECOND: u32 = 4 << 20;
 /// The policy of all files.
 const POLICY: &str = "replica(2) sync=2 spread=site";
 /// The replicas that the policy asks for.
 const COPIES: usize = 2;
-/// The disk server is killed when this much of the followed stream is recorded.
-const KILL_AT: u64 = STREAM_LEN as u64 / 3;
+/// The disk server is killed when this much of the followed stream is recorded, and the manager when this much of another file is.
+pub(super) const KILL_AT: u64 = STREAM_LEN as u64 / 3;
 /// Longest time for the whole recording.
-const RECORDING_MAX: Duration = Duration::from_secs(120);
+pub(super) const RECORDING_MAX: Duration = Duration::from_secs(120);
 /// Longest wait anywhere else.
 const PATIENCE: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(20);
+pub(super) const STEP: Duration = Duration::from_millis(20);
 /// Between two progress lines.
 const NEWS: Duration = Duration::from_secs(2);
 
@@ -57,11 +58,11 @@ struct Recorded {
     victim: String,
 }
 
-struct Stage<'a> {
-    screen: &'a mut Screen,
-    cluster: &'a Cluster,
-    place: &'a Path,
-    stop: &'a Stop,
+pub(super) struct Stage<'a> {
+    pub(super) screen: &'a mut Screen,
+    pub(super) cluster: &'a Cluster,
+    pub(super) place: &'a Path,
+    pub(super) stop: &'a Stop,
     /// The client that copies the ROOT files.
     client: Client,
     streams: Vec<Stream>,
@@ -72,16 +73,21 @@ struct Stage<'a> {
 pub(super) fn play(
     screen: &mut Screen,
     place: &Path,
-    more: Option<&Path>,
+    args: &DemoArgs,
     client: Client,
     stop: &Stop,
 ) -> Result<(), DemoError> {
     let local = place.join("local");
     fs::create_dir_all(&local)?;
-    let root_files = files::root_files(&local, more)?;
-    screen.step(&format!("A cluster on this machine: a manager and {DISKS} disk servers, on two sites"));
+    let root_files = files::root_files(&local, args.files.as_deref())?;
+    let managers = match args.managers {
+        None => "a manager".to_owned(),
+        Some(1) => "PostgreSQL, a manager".to_owned(),
+        Some(managers) => format!("PostgreSQL, {managers} managers"),
+    };
+    screen.step(&format!("A cluster on this machine: {managers} and {DISKS} disk servers, on two sites"));
     let begin = Instant::now();
-    let mut cluster = Cluster::up(&place.join("cluster"))?;
+    let mut cluster = Cluster::up(&place.join("cluster"), args.managers)?;
     screen.good(&format!("ready at {} after {}", cluster.base, show_duration(begin.elapsed())));
     cluster.set_policy(POLICY)?;
     screen.good(&format!("weir policy set / '{POLICY}': each file twice, on both sites, before a close returns"));
@@ -98,6 +104,9 @@ pub(super) fn play(
     let recorded = stage.record()?;
     stage.compare_streams("read back while a disk server is missing")?;
     let restored = stage.restore(&recorded.victim)?;
+    if args.managers.is_some() {
+        stage.lose_manager()?;
+    }
     stage.lose_another(&recorded.victim)?;
     stage.table(&recorded, &restored);
 
@@ -114,13 +123,13 @@ impl Stage<'_> {
         let back = self.place.join("back");
         for file in root_files {
             let path = format!("/demo/root/{}", file.name);
-            let url = self.cluster.url(&path);
+            let url = self.url_for(self.client, &path);
             let outcome = self.client.put(&file.path, &url, self.stop)?;
             if !outcome.status.success() {
                 return Err(DemoError::Wrong(format!("{} could not be recorded: {}", file.name, outcome.last_words())));
             }
             if self.client == Client::Stock {
-                match clients::stock_checksum(&self.cluster.base, &path, self.stop)? {
+                match clients::stock_checksum(self.cluster.stock_base(), &path, self.stop)? {
                     Ok(sum) if sum == file.adler32 => {}
                     said => {
                         let sum = file.adler32.0;
@@ -261,8 +270,21 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn read_back(&self, client: Client, path: &str, sent: &[u8], back: &PathBuf) -> Result<Duration, DemoError> {
-        let outcome = client.get(&self.cluster.url(path), back, self.stop)?;
+    fn url_for(&self, client: Client, path: &str) -> String {
+        match client {
+            Client::Stock => format!("{}/{path}", self.cluster.stock_base()),
+            Client::Ours => self.cluster.url(path),
+        }
+    }
+
+    pub(super) fn read_back(
+        &self,
+        client: Client,
+        path: &str,
+        sent: &[u8],
+        back: &PathBuf,
+    ) -> Result<Duration, DemoError> {
+        let outcome = client.get(&self.url_for(client, path), back, self.stop)?;
         if !outcome.status.success() {
             let (name, why) = (client.name(), outcome.last_words());
             return Err(DemoError::Wrong(format!("{name} cannot read {path} back: {why}")));
@@ -275,7 +297,7 @@ impl Stage<'_> {
         }
     }
 
-    fn standing(&self, path: &str) -> Result<ReplicaHolders, DemoError> {
+    pub(super) fn standing(&self, path: &str) -> Result<ReplicaHolders, DemoError> {
         let file = self.cluster.file(path);
         let file = file.ok_or_else(|| DemoError::Wrong(format!("the manager does not say where {path} is")))?;
         ReplicaHolders::of(&file).ok_or_else(|| DemoError::Wrong(format!("the manager says that {path} has no object")))
