@@ -158,13 +158,13 @@ impl Place {
         Ok(())
     }
 
-    /// Gives the place up, so that others need not wait until they may take it.
+    /// Gives the place up, so that others need not wait until they may take it. Nothing that is still on its way can change the row any more.
     pub(crate) fn release(&mut self, session: &mut Session) -> Result<(), DatabaseError> {
         session.connection.limit_patience(RELEASE);
         session
             .connection
             .change(
-                "UPDATE weir.committers SET process = '', holder = NULL
+                "UPDATE weir.committers SET process = '', fence = fence + 1, holder = NULL
                  WHERE name = $1 AND process = $2 AND fence = $3 AND batch = $4",
                 &[&self.name, &self.process.as_slice(), &self.fence, &self.batch],
             )
