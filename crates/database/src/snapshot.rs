@@ -38,6 +38,8 @@ struct State<'a> {
     known: Fetched,
     /// The batch as of which `known` is exact, as long as all of it comes from the cache.
     as_of: Option<i64>,
+    /// Whether what comes from the cache and what comes from the database are of different states.
+    is_mixed: bool,
 }
 
 /// A consistent view of the database. It reads from the cache while that knows everything, and then holds a connection.
@@ -48,7 +50,10 @@ pub(crate) struct Snapshot<'a> {
 
 impl<'a> Snapshot<'a> {
     pub(crate) fn new(source: Source<'a>) -> Self {
-        Self { source, state: RefCell::new(State { session: None, known: Fetched::default(), as_of: None }) }
+        Self {
+            source,
+            state: RefCell::new(State { session: None, known: Fetched::default(), as_of: None, is_mixed: false }),
+        }
     }
 }
 
@@ -121,6 +126,7 @@ impl<'a> State<'a> {
             });
             // What was read before is not of the transaction's state. Whoever reads begins anew.
             if !is_same {
+                self.is_mixed = true;
                 return Err(KvError::Conflict { retries: 0 });
             }
         }
@@ -216,6 +222,10 @@ impl Read for Snapshot<'_> {
                 _ => return Ok(()),
             }
         }
+    }
+
+    fn is_mixed(&self) -> bool {
+        self.state.borrow().is_mixed
     }
 }
 

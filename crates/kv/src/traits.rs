@@ -168,6 +168,10 @@ pub trait Read {
     /// Visits the entries with `start <= key < end` in order until `visit` breaks. The visitor decides how much is
     /// read.
     fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError>;
+    /// Whether what was read here does not belong together ([`Kv::cached_snapshot`]). Nothing that came of it counts.
+    fn is_mixed(&self) -> bool {
+        false
+    }
 }
 
 /// A point inside a transaction to which it can roll back.
@@ -218,8 +222,8 @@ pub trait Kv: Send + Sync {
     fn snapshot(&self) -> Box<dyn Read + Send + '_>;
 
     /// Like [`Kv::snapshot`], and may take what the engine knows already, without asking the database behind it. A read on it may fail with
-    /// [`KvError::Conflict`], if what it has read before is not of the state in which the rest can be read. Whoever reads begins anew on a
-    /// [`Kv::snapshot`].
+    /// [`KvError::Conflict`], if what it has read before is not of the state in which the rest can be read: see [`Read::is_mixed`]. Whoever reads
+    /// begins anew on a [`Kv::snapshot`].
     fn cached_snapshot(&self) -> Box<dyn Read + Send + '_> {
         self.snapshot()
     }

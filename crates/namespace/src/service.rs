@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kv::{Durability, Kv, KvError, OpOutcome, Read, transact};
+use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
 use types::{ClientIdentity, Incarnation, ObjectId, SessionId, Timestamp};
 
@@ -152,13 +152,13 @@ impl Namespace {
     /// Those of `reading`.
     pub fn read_cached<T>(&self, reading: impl Fn(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
         let snapshot = self.kv.cached_snapshot();
-        match reading(&*snapshot) {
-            Err(NsError::Kv(KvError::Conflict { .. })) => {
-                drop(snapshot);
-                self.read(reading)
-            }
-            done => done.map_err(|error| error.with_names(&*snapshot)),
+        let done = reading(&*snapshot);
+        // Also if `reading` has made something else of the error.
+        if snapshot.is_mixed() {
+            drop(snapshot);
+            return self.read(reading);
         }
+        done.map_err(|error| error.with_names(&*snapshot))
     }
 
     /// A store reports an object with this number. Returns whether the report shows that this namespace is older than the stored objects, as after a

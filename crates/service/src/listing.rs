@@ -76,7 +76,7 @@ impl Service {
         loop {
             let mut last: Option<Vec<u8>> = None;
             let mut full = false;
-            let page = self.names.read(|read| {
+            let page = self.names.read_once(|read| {
                 let from = listing.after.as_ref().map(FileName::as_bytes);
                 let more =
                     namespace::list_visit(read, listing.directory, from, ENTRIES_PER_VIEW, &mut |name, inode| {

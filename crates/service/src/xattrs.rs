@@ -182,7 +182,7 @@ impl Service {
         };
         let actor = caller.actor();
         self.names
-            .read(|read| {
+            .read_once(|read| {
                 let mut results = Vec::with_capacity(names.len());
                 for name in names {
                     let value = match namespace::get_xattr(read, &actor, of, &inner_name(&name)) {

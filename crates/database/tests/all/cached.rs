@@ -48,10 +48,12 @@ fn a_reader_whose_view_has_changed_begins_anew() {
     put(&kv, "b", "2").unwrap();
     assert_eq!(get(&*view, "x"), None);
     assert_eq!(get(&*view, "b").unwrap(), "2", "as of the transaction");
+    assert!(!view.is_mixed());
     let view = kv.cached_snapshot();
     assert_eq!(get(&*view, "a").unwrap(), "1");
     put(&kv, "a", "2").unwrap();
     assert!(matches!(view.get(b"y"), Err(KvError::Conflict { .. })));
+    assert!(view.is_mixed());
     let view = kv.cached_snapshot();
     assert_eq!(get(&*view, "a").unwrap(), "2");
     put(&kv, "a", "3").unwrap();
