@@ -18,6 +18,8 @@ const RECENT_KEYS: usize = 1 << 16;
 
 /// Entries of one fetch that are remembered at most.
 const LEARNED_MAX: usize = 512;
+/// What was read so many batches ago is not remembered: to look whether it has changed would take long.
+const LATE_BATCHES: i64 = 64;
 /// How often a reader looks whether the committer has got the answer of the database.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -28,8 +30,19 @@ pub(crate) struct Cache {
     generation_bytes: usize,
 }
 
+/// Which changes of the committer somebody sees in the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// The last of its batches.
+    pub(crate) batch: i64,
+    /// Its fence. Each connection of the committer has another one: with an earlier one, this is a server that is not the primary any more.
+    pub(crate) fence: i64,
+}
+
 #[derive(Default)]
 struct State {
+    /// The fence of the committer.
+    fence: i64,
     /// The last batch of the committer whose changes are in here.
     batch: i64,
     /// The last batch that a reader has seen in the database. Until it is in here, readers get nothing: nobody may see an earlier state after a later one.
@@ -60,15 +73,16 @@ pub(crate) enum For {
 }
 
 impl Cache {
-    /// Knows nothing, of a database whose last batch is `batch`. `bytes`: how much may be known at most, in bytes.
-    pub(crate) fn new(batch: i64, bytes: usize) -> Self {
-        let state = State { batch, seen: batch, recent_from: batch, ..State::default() };
+    /// Knows nothing, of a database in which the committer is `at`. `bytes`: how much may be known at most, in bytes.
+    pub(crate) fn new(at: Seen, bytes: usize) -> Self {
+        let Seen { batch, fence } = at;
+        let state = State { fence, batch, seen: batch, recent_from: batch, ..State::default() };
         Self { state: RwLock::new(state), generation_bytes: bytes / 2 }
     }
 
     /// Adds to `known` what is wanted, if all of it is known. Returns the batch as of which that holds.
     pub(crate) fn supply(&self, who: For, needs: &Needs, known: &mut Fetched) -> Option<i64> {
-        let (batch, found, uses_old) = {
+        let (at, found, uses_old) = {
             let state = self.state.read();
             if who == For::Reader && state.batch < state.seen {
                 return None;
@@ -80,18 +94,23 @@ impl Cache {
             if !is_known {
                 return None;
             }
-            (state.batch, found.entries, found.uses_old)
+            (Seen { batch: state.batch, fence: state.fence }, found.entries, found.uses_old)
         };
         if uses_old {
-            self.learn(batch, &found);
+            self.learn(at, &found);
         }
         known.absorb(found);
-        Some(batch)
+        Some(at.batch)
     }
 
-    /// Remembers what was read in the database as of `batch`, except for what has changed since.
-    pub(crate) fn learn(&self, batch: i64, found: &Fetched) {
+    /// Remembers what was read in the database as of `at`, except for what has changed since.
+    pub(crate) fn learn(&self, at: Seen, found: &Fetched) {
+        let Seen { batch, fence } = at;
         let mut state = self.state.write();
+        // The answer of a server that is not the primary any more may have changes that nobody else ever sees.
+        if fence != state.fence || batch < state.batch - LATE_BATCHES {
+            return;
+        }
         // A long listing is read once, and would take the place of what is read often.
         if self.generation_bytes == 0
             || found.entries().len() > LEARNED_MAX
@@ -101,7 +120,8 @@ impl Cache {
             return;
         }
         let State { young, recent, .. } = &mut *state;
-        let changed: Vec<&BTreeSet<_>> = recent.iter().filter(|one| one.batch > batch).map(|one| &one.keys).collect();
+        let changed: Vec<&BTreeSet<_>> =
+            recent.iter().rev().take_while(|one| one.batch > batch).map(|one| &one.keys).collect();
         for (key, value) in found.entries() {
             if !changed.iter().any(|keys| keys.contains(key)) {
                 young.insert(key, value);
@@ -117,10 +137,9 @@ impl Cache {
 
     /// The committer has committed `batch`.
     pub(crate) fn apply(&self, batch: i64, changes: &kv::Batch) {
+        let keys: BTreeSet<Box<[u8]>> = changes.iter().map(|(key, _)| Box::from(key)).collect();
         let mut state = self.state.write();
-        let mut keys = BTreeSet::new();
         for (key, value) in changes.iter() {
-            keys.insert(Box::from(key));
             if self.generation_bytes > 0 {
                 state.young.insert(key, value);
             }
@@ -139,21 +158,31 @@ impl Cache {
         self.rotate(&mut state);
     }
 
-    /// Forgets everything: the committer's connection was lost, and its last batch is `batch`.
-    pub(crate) fn reset(&self, batch: i64) {
+    /// Forgets everything: the committer has a new connection, and is `at`.
+    pub(crate) fn reset(&self, at: Seen) {
+        let Seen { batch, fence } = at;
         let mut state = self.state.write();
-        let seen = state.seen.max(batch);
-        let before = std::mem::replace(&mut *state, State { batch, seen, recent_from: batch, ..State::default() });
+        // What others have seen of a server that is not the primary any more never comes here.
+        let fresh = State { fence, batch, seen: batch, recent_from: batch, ..State::default() };
+        let before = std::mem::replace(&mut *state, fresh);
         drop(state);
         drop_aside(before);
     }
 
-    /// A reader has seen `batch` in the database.
-    pub(crate) fn saw(&self, batch: i64) {
-        if self.state.read().seen < batch {
-            let mut state = self.state.write();
+    /// A reader has this before it in the database. Returns whether that is the committer's own server.
+    pub(crate) fn saw(&self, at: Seen) -> bool {
+        let Seen { batch, fence } = at;
+        {
+            let state = self.state.read();
+            if state.fence != fence || state.seen >= batch {
+                return state.fence == fence;
+            }
+        }
+        let mut state = self.state.write();
+        if state.fence == fence {
             state.seen = state.seen.max(batch);
         }
+        state.fence == fence
     }
 
     /// Whether `known`, which was exact as of batch `from`, is so as of batch `to`, too. `false` if nobody can tell.
@@ -163,10 +192,10 @@ impl Cache {
         }
         let state = self.state.read();
         let (from, to) = (from.min(to), from.max(to));
-        let between = |one: &&Changed| from < one.batch && one.batch <= to;
+        let since = state.recent.iter().rev().take_while(|one| from < one.batch).filter(|one| one.batch <= to);
         state.recent_from <= from
             && to <= state.batch
-            && !state.recent.iter().filter(between).flat_map(|one| &one.keys).any(|key| known.get(key).is_some())
+            && !since.flat_map(|one| &one.keys).any(|key| known.get(key).is_some())
     }
 
     /// Waits until the changes of `batch` are in here, but at most for `patience`. Returns whether they are.
@@ -272,9 +301,13 @@ mod tests {
 
     const FIRST_BATCH: i64 = 100;
 
+    fn at(batch: i64) -> Seen {
+        Seen { batch, fence: 5 }
+    }
+
     impl World {
         fn new(seed: u64, bytes: usize) -> Self {
-            let cache = Cache::new(FIRST_BATCH, bytes);
+            let cache = Cache::new(at(FIRST_BATCH), bytes);
             Self { rng: StdRng::seed_from_u64(seed), states: vec![Entries::new()], waiting: VecDeque::new(), cache }
         }
 
@@ -388,19 +421,19 @@ mod tests {
                             world.rng.random_range(world.last().saturating_sub(6).max(FIRST_BATCH)..=world.last());
                         let needs = world.needs();
                         let found = world.fetched(&needs, batch);
-                        world.cache.saw(batch);
-                        world.cache.learn(batch, &found);
+                        world.cache.saw(at(batch));
+                        world.cache.learn(at(batch), &found);
                         seen = seen.max(batch);
                     }
                     // The committer reads the database.
                     6 if world.waiting.is_empty() => {
                         let needs = world.needs();
                         let found = world.fetched(&needs, world.last());
-                        world.cache.learn(world.last(), &found);
+                        world.cache.learn(at(world.last()), &found);
                     }
                     7 if world.rng.random_bool(0.02) => {
                         world.waiting.clear();
-                        world.cache.reset(world.last());
+                        world.cache.reset(at(world.last()));
                     }
                     _ => {
                         let needs = world.needs();
@@ -432,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_path_that_was_read_once_is_known() {
-        let cache = Cache::new(7, 1 << 20);
+        let cache = Cache::new(at(7), 1 << 20);
         let key = |id: u8, name: &[u8]| [b"D".as_slice(), &[id; 8], name].concat();
         let follow = Follow { after: 2, prefix: b"A".to_vec(), most: Some(3), ..Follow::default() };
         let names = vec![b"a".to_vec(), b"b".to_vec()];
@@ -444,7 +477,7 @@ mod tests {
         ];
         let mut found = Fetched::default();
         found.insert_chain(&chain, &rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect());
-        cache.learn(7, &found);
+        cache.learn(at(7), &found);
         let wanted = || {
             let mut needs = Needs::default();
             needs.add(vec![Prefetch::Chain(chain.clone())], &Fetched::default());
@@ -462,9 +495,60 @@ mod tests {
         assert!(!cache.is_unchanged(&known, 7, 8));
         // Somebody has seen a batch that is not here yet.
         changes.put(&rows[0].0, &[1; 8]);
-        cache.saw(9);
+        assert!(cache.saw(at(9)));
         assert!(wanted().is_none());
         cache.apply(9, &changes);
         assert_eq!(wanted().unwrap().0, 9);
+    }
+
+    #[test]
+    fn a_server_that_is_not_the_primary_any_more_is_not_believed() {
+        let cache = Cache::new(at(7), 1 << 20);
+        let wants = |key: &[u8]| {
+            let mut needs = Needs::default();
+            needs.keys.insert(key.to_vec());
+            needs
+        };
+        let mut found = Fetched::default();
+        found.insert(b"k", Some(b"of a batch that was never confirmed"));
+        // The committer has connected to another server, which does not have batch 8.
+        let now = Seen { batch: 7, fence: 6 };
+        cache.reset(now);
+        let mut changes = Batch::new();
+        changes.put(b"other", b"1");
+        cache.apply(8, &changes);
+        assert!(!cache.saw(at(8)));
+        cache.learn(at(8), &found);
+        let mut known = Fetched::default();
+        assert_eq!(cache.supply(For::Committer, &wants(b"k"), &mut known), None);
+        assert!(!cache.saw(at(99)), "nobody waits for it");
+        assert_eq!(cache.supply(For::Reader, &wants(b"other"), &mut known), Some(8));
+    }
+
+    #[test]
+    fn what_was_removed_takes_no_room_where_all_is_known() {
+        let cache = Cache::new(at(0), 1 << 20);
+        let mut queue = Needs::default();
+        queue.add_range(Range { start: b"Z".into(), end: b"[".into(), order: ScanOrder::Ascending, most: u32::MAX });
+        let mut found = Fetched::default();
+        found.insert_range(&queue.ranges[0], std::iter::empty());
+        cache.learn(at(0), &found);
+        let before = cache.state.read().young.bytes();
+        for batch in 1..100 {
+            let mut changes = Batch::new();
+            if batch % 2 == 1 {
+                changes.put(b"Z1", b"x");
+            } else {
+                changes.delete(b"Z1");
+            }
+            cache.apply(batch, &changes);
+        }
+        let mut changes = Batch::new();
+        changes.delete(b"Z1");
+        cache.apply(100, &changes);
+        assert_eq!(cache.state.read().young.bytes(), before);
+        let mut known = Fetched::default();
+        assert_eq!(cache.supply(For::Reader, &queue, &mut known), Some(100));
+        assert_eq!(known.get(b"Z1"), Some(None));
     }
 }

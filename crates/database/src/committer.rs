@@ -226,7 +226,7 @@ impl Committer {
     fn return_to(&mut self) -> Result<(Session, LastBatch), DatabaseError> {
         let returned = self.place.return_to(&self.connector)?;
         // The last batch may have been committed, and its changes are not known here any more.
-        self.cache.reset(self.place.batch);
+        self.cache.reset(self.place.at());
         self.stats.lock().reconnected += 1;
         Ok(returned)
     }
@@ -308,7 +308,7 @@ impl Committer {
             if let Err(error) = session.fetch(begin, &needs, &mut found) {
                 return Err(self.undone(session, error));
             }
-            self.cache.learn(self.place.batch, &found);
+            self.cache.learn(self.place.at(), &found);
             view.known.borrow_mut().absorb(found);
             begin = Begin::Not;
         }

@@ -186,7 +186,7 @@ impl Postgres {
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let away = Arc::<Away>::default();
-        let cache = Arc::new(Cache::new(place.batch, config.cache_bytes));
+        let cache = Arc::new(Cache::new(place.at(), config.cache_bytes));
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),

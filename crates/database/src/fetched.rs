@@ -101,11 +101,11 @@ pub(crate) struct Fetched {
     entries: BTreeMap<Box<[u8]>, Option<Box<[u8]>>>,
     /// Ranges without unknown entries: first key, and the first key behind it. They do not overlap.
     ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// What the entries take, about.
+    /// What the entries and ranges take, about.
     bytes: usize,
 }
 
-/// What an entry takes besides its bytes, about.
+/// What an entry or a range takes besides its bytes, about.
 const ENTRY_BYTES: usize = 64;
 
 impl Fetched {
@@ -173,6 +173,13 @@ impl Fetched {
 
     pub(crate) fn insert(&mut self, key: &[u8], value: Option<&[u8]>) {
         let len = |value: Option<&[u8]>| value.map_or(0, <[u8]>::len);
+        // In a range of which all is known, what is not there does not exist.
+        if value.is_none() && self.range_around(key).is_some() {
+            if let Some(known) = self.entries.remove(key) {
+                self.bytes -= ENTRY_BYTES + key.len() + len(known.as_deref());
+            }
+            return;
+        }
         match self.entries.get_mut(key) {
             Some(known) => {
                 self.bytes = self.bytes + len(value) - len(known.as_deref());
@@ -217,9 +224,11 @@ impl Fetched {
             .collect();
         for start in inside {
             if let Some(until) = self.ranges.remove(&start) {
+                self.bytes -= ENTRY_BYTES + start.len() + until.len();
                 high = high.max(until);
             }
         }
+        self.bytes += ENTRY_BYTES + low.len() + high.len();
         self.ranges.insert(low, high);
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::DatabaseError;
+use crate::cache::Seen;
 use crate::place_lease::{OwnLease, Terms, Vacancy};
 use crate::session::{Connector, Session};
 
@@ -84,6 +85,11 @@ impl Place {
         connector.acknowledged.begin(name);
         connector.acknowledged.note(place.batch);
         Ok(Some((place, session)))
+    }
+
+    /// What readers see of this committer in its database.
+    pub(crate) fn at(&self) -> Seen {
+        Seen { batch: self.batch, fence: self.fence }
     }
 
     /// Whether nobody else can have committed anything up to now.

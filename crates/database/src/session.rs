@@ -14,6 +14,7 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
+use crate::cache::Seen;
 use crate::error::sorted;
 use crate::fetched::{Fetched, Needs, behind};
 use crate::statements::Statements;
@@ -419,9 +420,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a transaction that only reads, and fetches `needs`, in one round trip. Returns the committer's batch whose changes it sees; `None` if this
-    /// process has no committer.
-    pub(crate) fn fetch_first(&mut self, needs: &Needs, known: &mut Fetched) -> Result<Option<i64>, DatabaseError> {
+    /// Begins a transaction that only reads, and fetches `needs`, in one round trip. Returns which of the committer's changes it sees; `None` if
+    /// this process has no committer.
+    pub(crate) fn fetch_first(&mut self, needs: &Needs, known: &mut Fetched) -> Result<Option<Seen>, DatabaseError> {
         self.fetch_with(Begin::Reading, needs, known)
     }
 
@@ -430,7 +431,7 @@ impl Session {
         self.fetch_with(begin, needs, known).map(drop)
     }
 
-    fn fetch_with(&mut self, begin: Begin, needs: &Needs, known: &mut Fetched) -> Result<Option<i64>, DatabaseError> {
+    fn fetch_with(&mut self, begin: Begin, needs: &Needs, known: &mut Fetched) -> Result<Option<Seen>, DatabaseError> {
         let connector = Arc::clone(&self.connection.connector);
         let committer = connector.acknowledged.name.get().filter(|_| begin == Begin::Reading);
         let keys: Vec<&[u8]> = needs.keys.iter().map(Vec::as_slice).collect();
@@ -465,7 +466,7 @@ impl Session {
         let mut sort = |error: tokio_postgres::Error| self.connection.sorted(&error);
         let (beginning, entries, chain_rows, ranges, batch) = answers;
         beginning.map_err(&mut sort)?;
-        let batch = batch.map_err(&mut sort)?.map(|row| row.get(0));
+        let batch = batch.map_err(&mut sort)?.map(|row| Seen { batch: row.get(0), fence: row.get(1) });
         let entries = entries.map_err(&mut sort)?;
         let chain_rows = chain_rows.into_iter().collect::<Result<Vec<_>, _>>().map_err(&mut sort)?;
         let ranges = ranges.into_iter().collect::<Result<Vec<_>, _>>().map_err(&mut sort)?;

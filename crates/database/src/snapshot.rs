@@ -8,7 +8,7 @@ use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 use parking_lot::Mutex;
 
 use crate::DatabaseError;
-use crate::cache::{Cache, For};
+use crate::cache::{Cache, For, Seen};
 use crate::fetched::{Fetched, Needs, Range, Scanned};
 use crate::place_lease::OwnLease;
 use crate::pool::{Pool, Pooled};
@@ -94,9 +94,9 @@ impl<'a> State<'a> {
             let session = pooled.session()?;
             let mut found = Fetched::default();
             match session.fetch_first(needs, &mut found) {
-                Ok(batch) => {
+                Ok(at) => {
                     self.session = Some(pooled);
-                    return self.has_fetched(source, batch, found);
+                    return self.has_fetched(source, at, found);
                 }
                 // The connection broke while nobody used it. Nothing was read yet, so another one will do.
                 Err(error @ DatabaseError::Unavailable { .. }) => {
@@ -115,27 +115,34 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The transaction has begun, and `found` is what it has read first, as of `batch`.
-    fn has_fetched(&mut self, source: &Source<'a>, batch: Option<i64>, found: Fetched) -> Result<(), KvError> {
-        if let Some(batch) = batch {
-            source.cache.saw(batch);
-        }
+    /// The transaction has begun, and `found` is what it has read first. It sees the committer `at` that batch.
+    fn has_fetched(&mut self, source: &Source<'a>, at: Option<Seen>, found: Fetched) -> Result<(), KvError> {
+        let at = at.filter(|at| source.cache.saw(*at));
         if let Some(before) = self.as_of.take() {
-            let is_same = batch.is_some_and(|batch| {
+            let is_same = at.is_some_and(|Seen { batch, .. }| {
                 source.cache.wait_for(batch, COMMITTED) && source.cache.is_unchanged(&self.known, before, batch)
             });
             // What was read before is not of the transaction's state. Whoever reads begins anew.
             if !is_same {
                 self.is_mixed = true;
-                return Err(KvError::Conflict { retries: 0 });
+                return Err(mixed());
             }
         }
-        if let Some(batch) = batch {
-            source.cache.learn(batch, &found);
+        if let Some(at) = at {
+            source.cache.learn(at, &found);
         }
         self.known.absorb(found);
         Ok(())
     }
+
+    /// Refuses to read on in states that do not belong together.
+    fn check(&self) -> Result<(), KvError> {
+        if self.is_mixed { Err(mixed()) } else { Ok(()) }
+    }
+}
+
+fn mixed() -> KvError {
+    KvError::Conflict { retries: 0 }
 }
 
 impl Read for Snapshot<'_> {
@@ -143,6 +150,7 @@ impl Read for Snapshot<'_> {
         // It may read here itself.
         let wanted = wanted();
         let mut state = self.state.borrow_mut();
+        state.check()?;
         let mut needs = Needs::default();
         needs.add(wanted, &state.known);
         if needs.is_empty() {
@@ -153,6 +161,7 @@ impl Read for Snapshot<'_> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         let mut state = self.state.borrow_mut();
+        state.check()?;
         if let Some(known) = state.known.get(key) {
             return Ok(known.map(<[u8]>::to_vec));
         }
@@ -163,6 +172,7 @@ impl Read for Snapshot<'_> {
     }
 
     fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError> {
+        self.state.borrow().check()?;
         let (mut start, mut end) = (start.to_vec(), end.to_vec());
         let mut most = FIRST_FETCH;
         // The first entries are remembered: small ranges are read more than once.
@@ -187,12 +197,8 @@ impl Read for Snapshot<'_> {
             }
             let mut needs = Needs::default();
             let mut state = self.state.borrow_mut();
-            // The cache supplies a range only as a whole. The rest of one that changes all the time could not be read as of the same state.
-            needs.add_range(Range { start: start.clone(), end: end.clone(), order, most: u32::MAX });
-            if !state.is_supplied(&self.source, &needs) {
-                needs.ranges.iter_mut().for_each(|range| range.most = most);
-                state.fetch(&self.source, &needs)?;
-            }
+            needs.add_range(Range { start: start.clone(), end: end.clone(), order, most });
+            state.obtain(&self.source, &needs)?;
             drop(state);
             most = FETCH_MAX;
         }

@@ -80,8 +80,8 @@ const ADVANCE: &str = "WITH advanced AS (
 )
 SELECT 1 / count(*) FROM advanced";
 
-/// The last batch of a committer.
-const BATCH: &str = "SELECT batch FROM weir.committers WHERE name = $1::text";
+/// The last batch of a committer, and its fence.
+const BATCH: &str = "SELECT batch, fence FROM weir.committers WHERE name = $1::text";
 
 /// The prepared statements of a connection.
 pub(crate) struct Statements {

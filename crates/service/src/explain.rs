@@ -148,9 +148,9 @@ impl Service {
         let open = |how| OpenWrite::new(path.clone(), how, nobody(actor.principal), self.settings.config.boot);
         let to = || question.to.clone().unwrap_or_else(|| path.clone());
         match doing {
-            Doing::Stat => self.names.read(|read| namespace::stat(read, actor, &path).map(drop)),
-            Doing::Read => self.names.read(|read| namespace::open_read(read, actor, &path, false).map(drop)),
-            Doing::List => self.names.read(|read| namespace::open_list(read, actor, &path, true).map(drop)),
+            Doing::Stat => self.names.read_once(|read| namespace::stat(read, actor, &path).map(drop)),
+            Doing::Read => self.names.read_once(|read| namespace::open_read(read, actor, &path, false).map(drop)),
+            Doing::List => self.names.read_once(|read| namespace::open_list(read, actor, &path, true).map(drop)),
             Doing::Write => self.run_back(actor, open(WriteMode::Update)),
             Doing::Create => self.run_back(actor, open(WriteMode::NewOnly)),
             Doing::Replace => self.run_back(actor, open(WriteMode::Replace)),
