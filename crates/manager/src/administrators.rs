@@ -133,6 +133,29 @@ impl Administrators {
         Self { records: Tracked::new(records), keep }
     }
 
+    /// The whole list, for another manager.
+    #[must_use]
+    pub fn records(&self) -> Vec<AdminRecord> {
+        self.records.lock().clone()
+    }
+
+    /// Takes the list of another manager. Durable on return. Returns whether it was news.
+    ///
+    /// # Errors
+    /// It cannot be kept; then nothing has changed.
+    pub fn follow(&self, records: Vec<AdminRecord>) -> Result<bool, String> {
+        let mut own = self.records.lock();
+        if *own == records {
+            return Ok(false);
+        }
+        if records.len() > ADMINISTRATORS_MAX {
+            return Err(format!("there are {} administrators in it, more than {ADMINISTRATORS_MAX}", records.len()));
+        }
+        (self.keep)(&records)?;
+        *own = records;
+        Ok(true)
+    }
+
     /// Makes an invitation and returns its text. Show that only to the person who asked. Durable on return.
     ///
     /// # Errors

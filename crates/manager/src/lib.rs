@@ -43,6 +43,7 @@ mod names;
 mod open;
 mod open_lengths;
 pub mod registration;
+mod stored_files;
 pub mod tokens;
 mod tracked;
 mod views;
@@ -61,9 +62,10 @@ pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
+pub use stored_files::StoredFiles;
 pub use views::{
     ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
-    LossView, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView,
+    LossView, ManagerState, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView,
     ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
 pub use widening::{ApplyError, ApplyOptions, ApplyView};

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use link::{Authority, PeerIdentity};
+use link::{Authority, ManagerFiles, PeerIdentity, Role};
 use namespace::{
     Actor, Durability, FIRST_NODE, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses,
 };
@@ -13,7 +13,9 @@ use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
 
+use crate::administrators::Administrators;
 use crate::names::Names;
+use crate::stored_files::StoredFiles;
 use crate::tracked::Tracked;
 
 /// How many runs of a node to remember.
@@ -21,6 +23,10 @@ const RUNS_KEPT: usize = 16;
 
 /// The manager's side of registration.
 pub struct ManagerRegistration {
+    /// This manager.
+    own: NodeId,
+    /// What other managers get; `None`: there can be none.
+    shares: Option<(Arc<Administrators>, Arc<StoredFiles>)>,
     names: Names,
     authority: Arc<Authority>,
     validity: Duration,
@@ -65,7 +71,19 @@ impl ManagerRegistration {
         validity: Duration,
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
-        Self { names: Names::new(namespace), authority, validity, clock, runs: Tracked::default() }
+        Self { own: FIRST_NODE, shares: None, names: Names::new(namespace), authority, validity, clock, runs: Tracked::default() }
+    }
+
+    /// That of the manager `own`, which is not the cluster's first one.
+    #[must_use]
+    pub fn of(self, own: NodeId) -> Self {
+        Self { own, ..self }
+    }
+
+    /// Shares the authority and the `administrators` with other managers, and notes in `stored` which of them has them.
+    #[must_use]
+    pub fn sharing(self, administrators: Arc<Administrators>, stored: Arc<StoredFiles>) -> Self {
+        Self { shares: Some((administrators, stored)), ..self }
     }
 
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
@@ -102,7 +120,7 @@ impl ManagerRegistration {
     /// Signs a certificate for the next time.
     fn renew(&self, from: &PeerIdentity, request: &[u8]) -> Result<Vec<u8>, String> {
         self.admit(from)?;
-        if from.name.node == FIRST_NODE {
+        if from.name.node == self.own {
             return Err("the manager signs its own certificate".into());
         }
         self.authority.renew_peer(from, request, (self.clock)(), self.validity).map_err(|error| error.to_string())
@@ -119,6 +137,22 @@ impl ManagerRegistration {
             tracing::error!(node = %from.name.node, %error, "cannot record that the node has a certificate of the new authority");
         }
         Ok(set.to_bytes())
+    }
+
+    /// The files that all managers have, for another manager that has not stored them; `None`: it has.
+    fn manager_files(&self, from: &PeerIdentity, known: [u8; 32]) -> Result<Option<ManagerFiles>, String> {
+        // The list of members has the same roles: otherwise it is not admitted.
+        self.admit(from)?;
+        if !from.name.roles.contain(Role::Manager) {
+            return Err("only managers get the cluster's authority".into());
+        }
+        let Some((administrators, stored)) = &self.shares else {
+            return Err("the namespace of this cluster is in its manager's data directory, so no other can take over".into());
+        };
+        stored.note(from.name.node, known);
+        let files =
+            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: administrators.records() };
+        Ok(Some(files).filter(|files| files.digest() != Some(known)))
     }
 
     fn register(&self, node: NodeId, registration: Registration) -> Result<(), NotTaken> {
@@ -202,16 +236,21 @@ impl RegistrationHandler for ManagerRegistration {
                 Ok(set) => Reply::Authorities(set),
                 Err(reason) => Reply::Refused(reason),
             },
+            Ok(Request::ManagerFiles { known }) => match self.manager_files(from, known) {
+                Ok(files) => Reply::ManagerFiles(files),
+                Err(reason) => Reply::Refused(reason),
+            },
             Ok(Request::Register(registration)) => {
+                let what = if from.name.roles.contain(Role::Manager) { "a standby manager" } else { "a disk server" };
                 let stores = registration.stores.len();
                 match self.register(from.name.node, registration) {
                     Ok(()) => {
-                        tracing::info!(node = %from.name.node, stores, from = %from.address, "a disk server is here");
+                        tracing::info!(node = %from.name.node, stores, from = %from.address, "{what} is here");
                         Reply::Registered
                     }
                     Err(NotTaken::Refused(reason)) => Reply::Refused(reason),
                     Err(NotTaken::Failed(error)) => {
-                        tracing::error!(node = %from.name.node, %error, "a disk server could not be registered; it asks again");
+                        tracing::error!(node = %from.name.node, %error, "{what} could not be registered; it asks again");
                         return None;
                     }
                 }

@@ -176,7 +176,7 @@ impl Service {
         let caller = session.caller();
         // On a disk server only the capability says who the caller is.
         let answer = match &self.role {
-            Role::Disk(_) => Audited::without_line(answer),
+            Role::Disk(_) | Role::Standby(_) => Audited::without_line(answer),
             Role::Alone { .. } | Role::Manager(_) => self.audited(&caller, || About::truncation(&path, len), answer),
         };
         if let Err(error) = caller.may_change(&format_args!("truncate {path}")) {
@@ -219,6 +219,7 @@ impl Service {
                 self.redirect_truncate(&manager, &caller, hints, op, answer);
             }
             Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, (hints, request), path, len, answer),
+            Role::Standby(active) => answer.give(Err(active.elsewhere())),
         }
     }
 }

@@ -119,7 +119,7 @@ fn one_round(service: &Arc<Service>, round: u64, strays: &mut Strays) {
     }
     if round.is_multiple_of(ROUNDS_PER_SWEEP) {
         if !service.settings.config.keep_uploads
-            && !matches!(service.role, Role::Disk(_))
+            && service.has_names()
             && let Err(error) = forget_uploads(service)
         {
             complain(service, "forgetting uploads", &error);

@@ -56,7 +56,8 @@ impl Service {
             Role::Disk(disk) => disk.leave(writer, number, move |agreed| {
                 recorded(agreed.map_err(|error| Error::of_manager(&doing, &error)));
             }),
-            Role::Alone { .. } | Role::Manager(_) => {
+            // A standby manager has no open write: the names refuse this.
+            Role::Alone { .. } | Role::Manager(_) | Role::Standby(_) => {
                 let by = By::caller(&caller).numbered(Some(number));
                 self.names.change(by, Durability::Synced, op, move |result: Result<(), NsError>| {
                     recorded(result.map_err(|error| Error::of_namespace(&doing, &error)));

@@ -56,7 +56,7 @@ impl Names {
         let namespace = match role {
             Role::Alone { namespace, .. } => Some(Arc::clone(namespace)),
             Role::Manager(manager) => Some(Arc::clone(manager.namespace())),
-            Role::Disk(_) => None,
+            Role::Disk(_) | Role::Standby(_) => None,
         };
         Self { namespace }
     }

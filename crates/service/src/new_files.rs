@@ -171,6 +171,10 @@ impl<A: Answer<()>> NewFiles<A> {
                 Err(error) => return service.audited(caller, about, answer).give(Err(error)),
             },
             Role::Alone { .. } | Role::Manager(_) => None,
+            Role::Standby(active) => {
+                let elsewhere = active.elsewhere();
+                return service.audited(caller, about, answer).give(Err(elsewhere));
+            }
         };
         let answer = match &grant {
             // Only the capability says who the caller is.
@@ -207,7 +211,7 @@ impl<A: Answer<()>> NewFiles<A> {
                 };
                 self.wanted.push(Create { op, mtime, data, answer, has_settled: false });
             }
-            (Role::Manager(_) | Role::Disk(_), None) => {
+            (Role::Manager(_) | Role::Disk(_) | Role::Standby(_), None) => {
                 let text = format!("Cannot make {path} here: open it, and send its data where the answer says");
                 return Err((Error::new(ErrorCode::Unsupported, text), answer));
             }

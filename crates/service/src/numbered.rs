@@ -123,7 +123,7 @@ impl Service {
         // First whether it is under way: it may end meanwhile, and then its outcome is there.
         let is_under_way = match &self.role {
             Role::Manager(manager) => is_under_way(manager, request).map_err(refused)?,
-            Role::Alone { .. } | Role::Disk(_) => false,
+            Role::Alone { .. } | Role::Disk(_) | Role::Standby(_) => false,
         };
         let outcome = self.names.read(|read| namespace::outcome_of(read, &caller.actor(), request, tags));
         match outcome.map_err(refused)? {

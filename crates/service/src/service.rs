@@ -26,6 +26,7 @@ use crate::read_ahead::ReadAhead;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::shares::Shares;
+use crate::standby::ActiveManager;
 use crate::stores::Stores;
 use crate::striped::StripedOpens;
 use crate::third_party::ThirdParty;
@@ -48,6 +49,8 @@ pub enum Role {
     Manager(Arc<Manager>),
     /// A disk server of a cluster: it has stores, and redirects requests about names to the manager.
     Disk(Arc<DiskServer>),
+    /// A standby manager of a cluster: it has nothing, and redirects all requests to the active manager.
+    Standby(ActiveManager),
 }
 
 /// Why a service did not start.
@@ -127,7 +130,7 @@ impl Service {
             workers: Arc::clone(&workers),
             disk: match &role {
                 Role::Disk(disk) => Some(Arc::clone(disk)),
-                Role::Alone { .. } | Role::Manager(_) => None,
+                Role::Alone { .. } | Role::Manager(_) | Role::Standby(_) => None,
             },
         });
         let transfers = Arc::new(Transfers::new(limits.transfers_max));

@@ -27,6 +27,7 @@ impl Stores {
         let (all, alone, manager) = match role {
             Role::Alone { store, .. } => (vec![Arc::clone(store)], Some(Arc::clone(store)), None),
             Role::Manager(manager) => (Vec::new(), None, Some(Arc::clone(manager))),
+            Role::Standby(_) => (Vec::new(), None, None),
             Role::Disk(disk) => (disk.stores(), None, None),
         };
         Self { all: all.into(), alone, manager, floor_reached: Arc::default() }
@@ -56,7 +57,8 @@ impl Stores {
         if let Some(manager) = &self.manager {
             return Ok(manager.space());
         }
-        let mut all = Space { floor_reached: true, ..Space::default() };
+        // Without any store, as on a standby manager, none is full.
+        let mut all = Space { floor_reached: !self.all.is_empty(), ..Space::default() };
         for store in self.all.iter() {
             let Space { total, free, floor, floor_reached } = store.space()?;
             all.total = all.total.saturating_add(total);

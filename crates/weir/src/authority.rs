@@ -5,15 +5,17 @@ use std::sync::Arc;
 use control::{ControlRequest, Reply};
 use link::{Authority, Replacement};
 use monitor::health::AuthorityChange;
-use namespace::{FIRST_NODE, MemberEntry, Namespace, NsError};
+use namespace::{MemberEntry, Namespace, NsError};
 use node::renewal::RenewNow;
 use serde::{Deserialize, Serialize};
+use types::NodeId;
 
 use crate::Failure;
 use crate::cli::{AuthorityArgs, AuthorityCommand};
 use crate::cluster_node::now;
 use crate::cluster_views::show;
 use crate::exit::Exit;
+use crate::other_managers::OtherManagersHealth;
 use crate::time_text::show_time;
 
 /// A list of nodes names no more than this.
@@ -89,27 +91,31 @@ fn listed(nodes: &[String]) -> String {
     }
 }
 
-/// The nodes that have not shown a certificate of the new authority. The manager itself takes care of its own.
-fn waiting_for(replacement: &Replacement, members: &[MemberEntry]) -> Vec<String> {
-    let is_late = |member: &&MemberEntry| member.node != FIRST_NODE && !replacement.renewed.contains(&member.node);
+/// The nodes that have not shown a certificate of the new authority. The manager `own` takes care of its own.
+fn waiting_for(own: NodeId, replacement: &Replacement, members: &[MemberEntry]) -> Vec<String> {
+    let is_late = |member: &&MemberEntry| member.node != own && !replacement.renewed.contains(&member.node);
     members.iter().filter(is_late).map(|member| format!("{} (node {})", member.name, member.node)).collect()
 }
 
 /// How far a replacement is, for the judgement of the cluster.
-pub(crate) fn change(authority: &Authority, namespace: &Namespace) -> Result<Option<AuthorityChange>, NsError> {
+pub(crate) fn change(own: NodeId, authority: &Authority, namespace: &Namespace) -> Result<Option<AuthorityChange>, NsError> {
     let Some(replacement) = authority.replacement() else { return Ok(None) };
-    let waiting_for = waiting_for(&replacement, &namespace.read(namespace::members)?);
+    let waiting_for = waiting_for(own, &replacement, &namespace.read(namespace::members)?);
     Ok(Some(AuthorityChange { since: u64::try_from(replacement.began.secs()).unwrap_or(0), waiting_for }))
 }
 
 /// The authority at its manager.
 pub(crate) struct AuthorityKeeper {
+    /// This manager.
+    pub(crate) own: NodeId,
     pub(crate) authority: Arc<Authority>,
     pub(crate) namespace: Arc<Namespace>,
     /// Renews the manager's own certificate.
     pub(crate) renew: RenewNow,
     /// The manager's address for nodes.
     pub(crate) address: String,
+    /// The other managers, which must have each change.
+    pub(crate) others: OtherManagersHealth,
 }
 
 impl AuthorityKeeper {
@@ -133,7 +139,7 @@ impl AuthorityKeeper {
             (Some(replacement), Some(previous)) => Some(ReplacementView {
                 authority: previous.to_string(),
                 since: replacement.began.secs(),
-                waiting_for: waiting_for(&replacement, &self.namespace.read(namespace::members)?),
+                waiting_for: waiting_for(self.own, &replacement, &self.namespace.read(namespace::members)?),
             }),
             _ => None,
         };
@@ -141,7 +147,21 @@ impl AuthorityKeeper {
         Ok(AuthorityView { authority, managers, replaces })
     }
 
+    /// Refuses a change as long as another manager has not stored the last one: it could not take over.
+    fn all_have_stored(&self, members: &[MemberEntry]) -> Result<(), String> {
+        let late = self.others.lacking(members);
+        if late.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "these managers have not fetched the present authority, and could not take over after a change: {}. A standby that is online has it within seconds. \
+             Start the others, or remove them (`weir node remove`)",
+            listed(&late)
+        ))
+    }
+
     fn rotate(&self) -> Result<(), String> {
+        self.all_have_stored(&self.namespace.read(namespace::members).map_err(|error| error.to_string())?)?;
         self.authority.rotate(now()).map_err(|error| error.to_string())?;
         tracing::warn!(authority = %self.authority.fingerprint(), "the cluster's authority has a new key; the earlier one is trusted too");
         self.renew_own("the authority has a new key")
@@ -151,7 +171,10 @@ impl AuthorityKeeper {
         let replacement = self.authority.replacement();
         let replacement = replacement.ok_or_else(|| link::AuthorityError::IsAlone.to_string())?;
         let members = self.namespace.read(namespace::members).map_err(|error| error.to_string())?;
-        let late = waiting_for(&replacement, &members);
+        if !force {
+            self.all_have_stored(&members)?;
+        }
+        let late = waiting_for(self.own, &replacement, &members);
         if !late.is_empty() && !force {
             return Err(format!(
                 "these nodes have no certificate of the new authority yet, and would be shut out: {}. A node that is online gets one within seconds. \
@@ -178,7 +201,7 @@ impl AuthorityKeeper {
 
 #[cfg(test)]
 mod tests {
-    use types::{NodeId, Timestamp};
+    use types::Timestamp;
 
     use super::*;
 
@@ -191,7 +214,7 @@ mod tests {
     #[test]
     fn nodes_without_a_new_certificate_are_named() {
         let replacement = Replacement { began: Timestamp(0), renewed: [NodeId(3), NodeId(9)].into() };
-        let late = waiting_for(&replacement, &[member(1), member(2), member(3), member(4)]);
+        let late = waiting_for(NodeId(1), &replacement, &[member(1), member(2), member(3), member(4)]);
         assert_eq!(late, ["disk2 (node 2)", "disk4 (node 4)"]);
         let many: Vec<String> = (0..30).map(|number| number.to_string()).collect();
         assert!(listed(&many).ends_with("19 and 10 more"));

@@ -26,7 +26,7 @@ fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure
     Failure::new(Exit::Failed, error).while_doing("cannot start the cluster role of this node")
 }
 
-fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> Result<ServerConfig, Failure> {
+pub(crate) fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> Result<ServerConfig, Failure> {
     let mut server_config = ServerConfig::new(listen, boot);
     set_bounds(config, &mut server_config);
     // The manager only permits a third-party copy; the disk servers carry it out.
@@ -37,17 +37,18 @@ fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> Result<Se
 
 /// Starts the manager.
 pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), Failure> {
-    let ManagerParts { config, foundation, links, boot, listen, security } = parts;
+    let ManagerParts { config, foundation, links, boot, sockets, listen, security } = parts;
     let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
-    let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
+    let has_lease = foundation.names.engine.has_lease();
+    let node =
+        ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links, has_lease).map_err(not_started)?;
     foundation.names.engine.on_batch_done(Arc::new(xrootd::batch_done));
     let role = service::Role::Manager(Arc::clone(node.manager()));
     let mut server_config = server_config(config, *listen, *boot)?;
     security.give_to(&mut server_config, false);
-    let server = Server::start(server_config, role).map_err(not_served)?;
-    let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
-    node.manager().set_clients_at(&at);
+    let server = Server::start_on(sockets.clients()?, server_config, role).map_err(not_served)?;
+    node.manager().set_clients_at(&sockets.for_clients);
     node.manager().set_client_locations(config.client_locations.clone());
     let (receiver, manager) = (node.receiver(), Arc::clone(node.manager()));
     let stop_node = Box::new(move || node.stop());

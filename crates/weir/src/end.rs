@@ -1,12 +1,16 @@
 //! Why a running node ends, and what its run ends with.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use database::DatabaseError;
+use database::{DatabaseError, PlaceLease};
 use foundation::{DirWatch, Displaced, Foundation, NamesEngine, exit_of_database};
 
 use crate::Failure;
 use crate::exit::Exit;
+
+/// How long a manager without a lease goes on waiting for its database, if there are others. Its disk servers have lost their leases by then.
+const WITHOUT_LEASE_MAX: Duration = Duration::from_secs(15);
 
 /// Why a node ends.
 pub(crate) enum End {
@@ -23,6 +27,8 @@ pub(crate) enum End {
     Broken(String),
     /// The database under the namespace belongs to another process now, or has lost changes.
     Database(DatabaseError),
+    /// This manager has had no lease for long, and another one may be active.
+    NoLease(String),
     /// The cluster refuses the node as it is.
     Refused(Failure),
     /// A directory of the node is not what its path names any more.
@@ -53,6 +59,26 @@ impl End {
         Some(of_database.map_or(Self::Broken(reason), Self::Database))
     }
 
+    /// Whether a manager has had no lease for so long that it should be a standby, where there are others.
+    pub(crate) fn of_lease(engine: &NamesEngine, are_others: bool) -> Option<Self> {
+        match engine.database()?.lease() {
+            PlaceLease::Lapsed { lasted } if are_others && lasted >= WITHOUT_LEASE_MAX => Some(Self::NoLease(format!(
+                "the database has confirmed nothing for {} s, and another manager may be active",
+                lasted.as_secs()
+            ))),
+            _ => None,
+        }
+    }
+
+    /// Why a manager that ends this way goes on as a standby; `None`: its process ends.
+    pub(crate) fn stands_down(&self) -> Option<String> {
+        match self {
+            Self::Database(error @ DatabaseError::TakenOver(_)) => Some(error.to_string()),
+            Self::NoLease(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
     /// The exit code if the stop hangs.
     pub(crate) fn late(&self) -> Exit {
         match self {
@@ -60,6 +86,7 @@ impl End {
             Self::DiskFailed { .. } => Exit::DiskFailed,
             Self::Broken(_) => Exit::Broken,
             Self::Database(error) => exit_of_database(error),
+            Self::NoLease(_) => Exit::InUse,
             Self::Refused(failure) => failure.exit,
             Self::Displaced(_) => Exit::DataDirectory,
         }
@@ -106,6 +133,7 @@ impl End {
                 let what = format!("stopped, because {error} (docs/how-to/database.md)");
                 Err(Failure::message(exit_of_database(&error), what))
             }
+            Self::NoLease(why) => Err(Failure::message(Exit::InUse, format!("stopped, because {why}"))),
             Self::Broken(what) => Err(Failure::message(
                 Exit::Broken,
                 format!(

@@ -15,9 +15,9 @@ use kv::JournaledIndex;
 use link::{Authority, Credentials};
 use maintenance::backup;
 use maintenance::scrub::Scrub;
-use manager::{Counted, Manager, StatusView, StoreView};
+use manager::{Counted, Manager, ManagerState, StatusView, StoreView};
 use monitor::health::{
-    Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Health, Snapshot, SpaceSnapshot,
+    Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Health, ManagersSnapshot, Snapshot, SpaceSnapshot,
     SpaceTrend, judge,
 };
 use namespace::{Namespace, NsError};
@@ -27,7 +27,9 @@ use store::{Space, Store};
 use types::Timestamp;
 
 use crate::metrics::damaged_of_scrub;
+use crate::other_managers::OtherManagersHealth;
 use crate::serve::now;
+use crate::standby::Known;
 use crate::store_scrubs::StoreScrubs;
 
 /// How old a judgement for the metrics may be: several programs may read them, and a large cluster takes a moment.
@@ -57,6 +59,14 @@ pub(crate) enum StatusAnswer {
         #[serde(flatten)]
         node: NodeStatus,
     },
+    /// A standby manager.
+    Standby {
+        /// The judgement.
+        health: Health,
+        /// What it knows.
+        #[serde(flatten)]
+        standby: StandbyStatus,
+    },
     /// A disk server, which knows only about itself.
     Disk {
         /// The judgement.
@@ -67,6 +77,32 @@ pub(crate) enum StatusAnswer {
         /// Its manager's address for clients, if it has heard from one.
         manager: Option<String>,
     },
+}
+
+/// What a standby manager knows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct StandbyStatus {
+    /// Its node.
+    pub(crate) node: u64,
+    /// For how long it has been a standby, in seconds.
+    pub(crate) standby_seconds: u64,
+    /// The active manager, if it is known.
+    pub(crate) active: Option<ActiveStatus>,
+    /// Why the database does not answer; `None`: it does.
+    pub(crate) database_trouble: Option<String>,
+}
+
+/// The active manager, as a standby knows it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ActiveStatus {
+    /// Its node.
+    pub(crate) node: u64,
+    /// Its address for other nodes.
+    pub(crate) nodes: String,
+    /// Its address for clients.
+    pub(crate) clients: String,
+    /// Whether there is a connection with it.
+    pub(crate) is_connected: bool,
 }
 
 /// A node that is no manager.
@@ -96,7 +132,10 @@ pub(crate) struct DiskView {
 impl StatusAnswer {
     pub(crate) fn health(&self) -> &Health {
         match self {
-            Self::Manager { health, .. } | Self::Single { health, .. } | Self::Disk { health, .. } => health,
+            Self::Manager { health, .. }
+            | Self::Single { health, .. }
+            | Self::Standby { health, .. }
+            | Self::Disk { health, .. } => health,
         }
     }
 }
@@ -117,7 +156,11 @@ pub(crate) enum Judged {
         made: Timestamp,
         /// The database that has the namespace, if one has it.
         database: Option<Arc<Postgres>>,
+        /// The other managers.
+        others: OtherManagersHealth,
     },
+    /// A standby manager.
+    Standby { known: Arc<Known>, credentials: Arc<Credentials> },
     /// A disk server.
     Disk { server: Arc<DiskServer>, scrubs: Arc<StoreScrubs>, credentials: Arc<Credentials>, front: xrootd::Watch },
 }
@@ -205,7 +248,7 @@ impl NodeHealth {
                 });
                 StatusAnswer::Manager { health, status: None }
             }
-            Judged::Manager { manager, credentials, authority, made, database, .. } => {
+            Judged::Manager { manager, credentials, authority, made, database, others, .. } => {
                 let (status, stores) = (manager.status_view()?, manager.stores_view()?);
                 let (disks, all) = self.disks(&stores, now);
                 // A database has backups of its own. If somebody notes them here, they are judged.
@@ -214,13 +257,23 @@ impl NodeHealth {
                 let health = judge(&Snapshot {
                     cluster: Some(self.of_cluster(&status, &stores, all)),
                     certificate_ends: Some(seconds(credentials.expires())),
-                    authority_change: crate::authority::change(authority, manager.namespace())?,
+                    authority_change: crate::authority::change(others.own, authority, manager.namespace())?,
+                    managers: of_managers(others, &status, manager.namespace())?,
                     interrupted: count(status.interrupted),
                     // The others are missing replicas, and repair is at work.
                     damaged: status.damaged.no_other + status.damaged.waiting,
                     ..snapshot(disks, backup)
                 });
                 StatusAnswer::Manager { health, status: Some(Box::new(status)) }
+            }
+            Judged::Standby { known, credentials } => {
+                let (standby, trouble) = of_standby(known);
+                let health = judge(&Snapshot {
+                    certificate_ends: Some(seconds(credentials.expires())),
+                    managers: ManagersSnapshot { trouble, ..ManagersSnapshot::default() },
+                    ..snapshot(Vec::new(), Backup::NotExpected)
+                });
+                StatusAnswer::Standby { health, standby }
             }
             Judged::Single { namespace, scrub, front, .. } => {
                 let (disks, _) = self.disks(&[], now);
@@ -338,6 +391,7 @@ impl NodeHealth {
                 let figures = server.figures();
                 figures.stores.iter().map(|store| seen.disk(format!("store {}", store.store), store.space)).collect()
             }
+            Judged::Standby { .. } => Vec::new(),
             Judged::Manager { space, .. } => {
                 // The namespace takes names as long as there is any room.
                 let own = space().map(|space| (space.total, space.free));
@@ -401,6 +455,48 @@ impl Seen<'_> {
             .then(|| self.space(TrendOf::Disk(format!("store {}", store.store)), (store.capacity, room(store))));
         DiskSnapshot { name, state, space, is_vital: false }
     }
+}
+
+/// Which managers could not take over from this one, which is active.
+fn of_managers(
+    others: &OtherManagersHealth,
+    status: &StatusView,
+    namespace: &Namespace,
+) -> Result<ManagersSnapshot, NsError> {
+    let offline = status.nodes.iter().filter(|node| node.manager == Some(ManagerState::Offline));
+    let offline: Vec<String> = offline.map(|node| format!("{} (node {})", node.name, node.node)).collect();
+    if !status.nodes.iter().any(|node| node.manager == Some(ManagerState::Standby)) {
+        return Ok(ManagersSnapshot { offline, ..ManagersSnapshot::default() });
+    }
+    let mut behind = others.lacking(&namespace.read(namespace::members)?);
+    behind.retain(|name| !offline.contains(name));
+    Ok(ManagersSnapshot { offline, behind, trouble: None })
+}
+
+/// What a standby manager knows, and why it could not take over or would be needed.
+fn of_standby(known: &Known) -> (StandbyStatus, Option<String>) {
+    let (holder, is_connected, outage) = (known.holder(), known.is_connected(), known.outage());
+    let active = holder.map(|holder| ActiveStatus {
+        node: holder.node,
+        nodes: holder.for_nodes,
+        clients: holder.for_clients,
+        is_connected,
+    });
+    let trouble = match (&outage, &active) {
+        (Some((_, why)), _) => Some(format!("{why}; this standby cannot take over until the database answers")),
+        (None, None) => Some("this standby does not know the active manager".to_owned()),
+        (None, Some(active)) if !active.is_connected => {
+            Some(format!("this standby has no connection with the active manager at {}", active.nodes))
+        }
+        (None, Some(_)) => known.trouble(),
+    };
+    let standby = StandbyStatus {
+        node: known.own.0,
+        standby_seconds: known.lasted().as_secs(),
+        active,
+        database_trouble: outage.map(|(_, why)| why),
+    };
+    (standby, trouble)
 }
 
 fn room(store: &StoreView) -> u64 {

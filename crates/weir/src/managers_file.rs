@@ -1,4 +1,4 @@
-//! `node/managers`: the addresses of the managers when a disk server joined, so that it finds them again. It is text: `weir managers 1`, an
+//! `node/managers`: the addresses of the managers when a node joined, so that it finds them again. It is text: `weir managers 1`, an
 //! address on each line, and the checksum of all this in the last line.
 
 use std::fs::{self, DirBuilder, File};
@@ -34,6 +34,11 @@ pub(crate) fn write(data: &Path, managers: &[String]) -> Result<(), Failure> {
     written.map_err(|error: std::io::Error| {
         Failure::new(Exit::DiskFailed, error).while_doing(format!("cannot write {}", data.join(FILE).display()))
     })
+}
+
+/// Whether the node in this data directory has begun to join.
+pub(crate) fn folder_exists(data: &Path) -> bool {
+    data.join(FOLDER).exists()
 }
 
 /// Reads the file.

@@ -334,7 +334,10 @@ pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Resul
                 ));
             }
             let token = token.ok_or_else(|| not_joined(&data.path))?;
-            join(&data.held(), token)?
+            let identity = join_as(&data.held(), token, Roles::DISK)?;
+            // Last: with this file the node has joined.
+            identity.write(&file).map_err(no_identity)?;
+            identity
         }
         Err(error) => return Err(no_identity(error)),
     };
@@ -374,7 +377,8 @@ pub(crate) fn not_joined(data: &Path) -> Failure {
     )
 }
 
-fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
+/// Joins with `token`, and notes where the managers are. The caller writes the identity.
+pub(crate) fn join_as(data: &Path, token: &JoinToken, roles: Roles) -> Result<Identity, Failure> {
     let failed = |error: JoinError| {
         let exit = match &error {
             JoinError::Refused { .. } | JoinError::Token(_) => Exit::Denied,
@@ -388,10 +392,8 @@ fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
         Failure::new(exit, error).while_doing(format!("this node could not join the cluster{hint}"))
     };
     let key = NewKey::draw().map_err(|error| Failure::new(Exit::Failed, error))?;
-    let identity = link::join(token, &key, Roles::DISK, &host_name(), &Settings::default()).map_err(failed)?;
+    let identity = link::join(token, &key, roles, &host_name(), &Settings::default()).map_err(failed)?;
     managers_file::write(data, &token.addresses)?;
-    // Last: with this file the node has joined.
-    identity.write(&data.join(DISK_IDENTITY_FILE)).map_err(no_identity)?;
     tracing::info!("joined cluster {} as node {}", identity.name().cluster, identity.name().node);
     Ok(identity)
 }

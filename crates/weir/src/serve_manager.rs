@@ -1,29 +1,31 @@
 //! `weir serve --role manager`: the namespace of a cluster, its certificate authority, and the registration of nodes.
 
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 use config::{ClusterRole, Config};
 use control::validity::{Limited, ValidityError};
 use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
+use database::{DatabaseError, Holder, PlaceWatch, Standing, Vacancy};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose};
+use foundation::{COMMITTER, Claim, DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose};
 use kv::JournaledIndex;
 use link::admin::{AdminService, read_records, write_records};
 use link::{
     Authority, Credentials, Identity, JoinService, Listener, LocalNode, OtherServices, Roles, Settings, VALIDITY,
 };
 use maintenance::backup::BACKUP_OF_DATABASE;
-use manager::Manager;
 use manager::administrators::{Administrators, Invite, RevokeAdminError};
 use manager::registration::ManagerRegistration;
 use manager::tokens::{RevokeTokenError, Tokens};
-use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
+use manager::{Manager, StoredFiles};
+use namespace::{Actor, Durability, FIRST_NODE, FoundCluster, SetAddresses};
 use node::links::Links;
 use node::renewal::{Move, Renewal};
 use store::Space;
-use types::{BootId, ClusterId, ErrorCode, PrincipalKind};
+use types::{BootId, ClusterId, ErrorCode, NodeId, PrincipalKind};
 
 use crate::admin::{Administrator, OfSettings};
 use crate::administration::Administration;
@@ -31,11 +33,15 @@ use crate::authority::AuthorityKeeper;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
 use crate::cluster_node::{
-    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, now, say_ready, start_renewal, wait,
+    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, now, start_renewal, wait,
 };
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
+use crate::manager_join::identity_file;
+use crate::manager_process::{ManagerProcess, Sockets};
+use crate::other_managers::OtherManagersHealth;
+use crate::standby::{Known, Looks, Waited};
 use crate::health_watch::HealthWatch;
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
@@ -45,20 +51,20 @@ use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
 use crate::{
-    Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain, metrics,
-    signals, supervisor,
+    Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
+    manager_join, metrics, signals, standby, supervisor,
 };
 
 /// The folder in the data directory that makes the node this cluster's manager.
-const CLUSTER_DIR: &str = "cluster";
-const IDENTITY_FILE: &str = "cluster/identity";
+pub(crate) const CLUSTER_DIR: &str = "cluster";
+/// The identity of the manager that has made the cluster.
+pub(crate) const IDENTITY_FILE: &str = "cluster/identity";
 pub(crate) const ADMINISTRATORS_FILE: &str = "cluster/administrators";
 /// How long the answers to administrators may take when the manager stops.
 const ADMINISTRATORS_STOP: Duration = Duration::from_millis(500);
 
 /// Why a manager cannot get a token.
-const NO_SECOND_MANAGER: &str =
-    "a cluster has one manager, and a second one cannot join yet: tokens are for disk servers";
+const NO_SECOND_MANAGER: &str = "the namespace of this cluster is in its manager's data directory, so it has one manager, and tokens are for disk servers; several managers need a database (docs/how-to/several-managers.md)";
 
 /// The parts that the manager's role uses.
 pub(crate) struct ManagerParts<'a> {
@@ -67,22 +73,18 @@ pub(crate) struct ManagerParts<'a> {
     pub(crate) links: &'a Arc<Links>,
     /// The boot generation of the kernel. It also changes with each loss of a journal ([`journal::Journal::boot`]).
     pub(crate) boot: BootId,
-    /// The address for clients.
+    pub(crate) sockets: &'a Sockets,
+    /// The address for clients, as configured.
     pub(crate) listen: std::net::SocketAddr,
     pub(crate) security: &'a ClientSecurity,
 }
 
-/// Runs a manager until a signal stops it.
+/// Runs a manager until a signal stops it: active, or as a standby of the active one.
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
-    if args.join.is_some() || args.join_file.is_some() || config.join_file.is_some() {
-        return Err(Failure::message(
-            Exit::Usage,
-            "a manager does not join: the first one creates the cluster, and a second one is not supported yet",
-        ));
-    }
     let mut security = ClientSecurity::of(config)?;
     let listen = security.address(config)?;
     let nodes = NodesAddress::of(config)?;
+    let token = manager_join::token(args, config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     let database = database_settings::of(config)?;
@@ -97,28 +99,170 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     if would_make(config, config.data.as_deref()) {
         nodes.check_free(listen, metrics_at)?;
     }
-    let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
+    let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
+    if let Some(token) = &token
+        && let Err(failure) = manager_join::join_once(&mut data, token)
+    {
+        let failure = in_words(&data, &failure);
+        data.abandon();
+        return Err(failure);
+    }
     supervisor::say(supervisor::OPENING);
-    let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let metrics = Metrics::start(config.metrics.as_deref(), config.insecure)?;
-    let foundation = match open(&data, config, database.as_ref()) {
-        Ok(foundation) => foundation,
-        Err(error) => {
-            let failure = cannot_open(&data, error);
-            data.abandon();
-            return Err(failure);
+    let people = People::of(config, &security)?;
+    let process = ManagerProcess {
+        data,
+        config: RefCell::new(config.clone()),
+        security,
+        people,
+        boot,
+        stop,
+        metrics,
+        reload: RefCell::new(Reload::new(args.clone(), config.clone(), logging)),
+        listen,
+        nodes,
+        sockets: OnceCell::new(),
+        is_ready: Cell::new(false),
+    };
+    match &database {
+        None => match serve_active(&process, None)? {
+            Served::Ended(exit) => Ok(exit),
+            // Nobody else can have what is in this directory.
+            Served::StandsDown(why) => Err(Failure::message(Exit::InUse, why)),
+        },
+        Some(database) => in_turns(process, database),
+    }
+}
+
+/// Runs a manager whose namespace is in a database: active when the place there is free, and as a standby otherwise.
+fn in_turns(process: ManagerProcess, database: &DatabaseSettings) -> Result<Exit, Failure> {
+    let mut is_first = true;
+    loop {
+        let before = manager_join::joined(&process.data, &process.stop).map_err(|failure| in_words(&process.data, &failure));
+        let turn = before.and_then(|joined| take_turn(&process, database, joined, is_first));
+        match turn {
+            Ok(Turn::Ended(exit)) => return Ok(exit),
+            Ok(Turn::Over) => is_first = false,
+            Err(failure) => {
+                process.data.abandon();
+                return Err(failure);
+            }
+        }
+    }
+}
+
+/// How a turn as a standby and then as the active manager has ended.
+enum Turn {
+    /// The process ends.
+    Ended(Exit),
+    /// The manager is a standby again.
+    Over,
+}
+
+fn take_turn(
+    process: &ManagerProcess,
+    database: &DatabaseSettings,
+    joined: Option<(Arc<Authority>, Identity)>,
+    is_first: bool,
+) -> Result<Turn, Failure> {
+    let data = &process.data;
+    let own = joined.as_ref().map_or(FIRST_NODE, |(_, identity)| identity.name().node);
+    let known = Known::new(own);
+    let mut watch = PlaceWatch::new(&database.address, COMMITTER);
+    let (mut at_start, mut looks) = (None, None);
+    if is_first {
+        // What is wrong now is perhaps wrong in the settings, so nobody waits for it.
+        foundation::check_database(data, database).map_err(|error| cannot_open(data, error))?;
+        let looked = watch.look().map_err(|error| cannot_open(data, error.into()))?;
+        known.looked(&Ok(looked.clone()));
+        if let Standing::Free(vacancy) = looked {
+            at_start = Some(Waited::Free(vacancy));
+        }
+    }
+    if at_start.is_none() {
+        let started = Looks::start(watch, &known)?;
+        if is_first {
+            at_start = standby::wait_at_start(process, &known, &started)?;
+        }
+        looks = Some(started);
+    }
+    let waited = match at_start {
+        Some(waited) => waited,
+        None => {
+            let us = match joined {
+                Some(joined) => joined,
+                None => founder(data)?,
+            };
+            let looks = looks.as_ref().ok_or_else(|| Failure::message(Exit::Broken, "no thread watches the database"))?;
+            standby::serve_until_free(process, &known, looks, us)?
         }
     };
+    let vacancy = match waited {
+        Waited::Free(vacancy) => vacancy,
+        Waited::Ended(end) => return end.finish(|| Ok(())).map(Turn::Ended),
+    };
+    drop(looks);
+    Ok(match serve_active(process, Some((database, &vacancy)))? {
+        Served::Ended(exit) => Turn::Ended(exit),
+        Served::StandsDown(why) => {
+            tracing::warn!("this manager is a standby again: {why}");
+            Turn::Over
+        }
+    })
+}
+
+/// The authority and the identity of the manager that has made the cluster, while another one may be active.
+fn founder(data: &DataDir) -> Result<(Arc<Authority>, Identity), Failure> {
+    let held = data.held();
+    let authority = Authority::open(&held.join(CLUSTER_DIR)).map_err(|error| {
+        in_words(data, &Failure::new(Exit::DataDirectory, error).while_doing(
+            "another manager works on the database, and this one has not joined its cluster (`weir token create --role manager` there)",
+        ))
+    })?;
+    let identity = own_identity(data, &authority, FIRST_NODE).map_err(|failure| in_words(data, &failure))?;
+    Ok((Arc::new(authority), identity))
+}
+
+/// How the time as the active manager ends.
+enum Served {
+    /// The process ends.
+    Ended(Exit),
+    /// Another manager may be active now, for this reason.
+    StandsDown(String),
+}
+
+/// Serves as the active manager. `place`: the database with the namespace, and the free place there.
+fn serve_active(
+    process: &ManagerProcess,
+    place: Option<(&DatabaseSettings, &Vacancy)>,
+) -> Result<Served, Failure> {
+    let (config, data) = (&process.config.borrow().clone(), &process.data);
+    supervisor::say(supervisor::OPENING);
+    let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
+    let foundation = match open(data, config, place) {
+        Ok(foundation) => foundation,
+        Err(error @ foundation::OpenError::PlaceTaken { .. }) => return Ok(Served::StandsDown(error.to_string())),
+        // It is back soon, or for long: a standby waits for it.
+        Err(foundation::OpenError::Database(error @ DatabaseError::Unavailable { .. })) if process.is_ready.get() => {
+            return Ok(Served::StandsDown(error.to_string()));
+        }
+        Err(error) => return Err(cannot_open(data, error)),
+    };
     say_all(foundation.startup_report(config.grace.as_secs()));
-    let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
-    let listener = nodes.listen()?;
-    let told = nodes.told(&listener);
+    let (authority, identity) = who_we_are(data, &foundation).map_err(|failure| in_words(data, &failure))?;
+    let own = identity.name().node;
+    let sockets = process.sockets()?;
+    let told = sockets.for_nodes.clone();
     tracing::info!(
-        "weir {} is the manager of cluster {}, authority {}; nodes reach it at {told}",
+        "weir {} is the manager of cluster {}, node {own}, authority {}; nodes reach it at {told}",
         env!("CARGO_PKG_VERSION"),
         authority.cluster(),
         authority.fingerprint()
     );
+    if let Some(database) = foundation.names.engine.database() {
+        let (for_nodes, for_clients) = (told.clone(), sockets.for_clients.clone());
+        database.set_holder(&Holder { node: own.0, for_nodes, for_clients });
+    }
     let mut space = space_watch(&foundation, config);
     space.look();
 
@@ -128,11 +272,21 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         config,
         foundation: &foundation,
         links: &links,
-        boot,
-        listen,
-        security: &security,
+        boot: process.boot,
+        sockets,
+        listen: process.listen,
+        security: &process.security,
     })?;
-    let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
+    say_addresses(&foundation, own, sockets)?;
+    let stored = Arc::new(StoredFiles::default());
+    let tokens = Tokens::new(Arc::clone(&foundation.names.namespace), manager.other_managers().clone());
+    let administrators = administrators(data)?;
+    let others = OtherManagersHealth {
+        own,
+        stored: Arc::clone(&stored),
+        authority: Arc::clone(&authority),
+        administrators: Arc::clone(&administrators),
+    };
     let judged = Judged::Manager {
         manager: Arc::clone(&manager),
         credentials: Arc::clone(&credentials),
@@ -140,15 +294,16 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         space: own_space(&foundation, config),
         made: foundation.made,
         database: foundation.names.engine.database().cloned(),
+        others: others.clone(),
     };
     let indexes: Vec<_> = foundation.names.engine.index().cloned().into_iter().collect();
     let audit = started.server.service().config().audit.clone();
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(data.directory()), indexes, audit.clone()));
-    let renewal = renew(identity, &data, credentials, &authority, &links)?;
-    let (administrators, open) = (administrators(&data)?, Arc::new(OpenConnections::default()));
-    let people = People::of(config, &security)?;
+    let renewal = renew(identity, data, credentials, &authority, &links)?;
+    let open = Arc::new(OpenConnections::default());
+    let people = Arc::clone(&process.people);
     let is_new = !is_in_use(&foundation)?;
-    first_administrator::invite_if_none(&data, &administrators, &told, &authority, (is_new, now()));
+    first_administrator::invite_if_none(data, &administrators, &told, &authority, (is_new, now()));
     let admin_api = Arc::new(AdminApi {
         tokens: tokens.clone(),
         administrators: Arc::clone(&administrators),
@@ -156,10 +311,12 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         address: told.clone(),
         authority: Arc::clone(&authority),
         keeper: AuthorityKeeper {
+            own,
             authority: Arc::clone(&authority),
             namespace: Arc::clone(&foundation.names.namespace),
             renew: renewal.now(),
             address: told.clone(),
+            others,
         },
         manager: Arc::clone(&manager),
         service: Arc::clone(started.server.service()),
@@ -182,7 +339,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         answers: answers.clone(),
         log: audit.clone(),
     };
-    let others = OtherServices {
+    let services = OtherServices {
         join: Some(Arc::new(JoinService {
             authority: Arc::clone(&authority),
             tokens: Arc::new(tokens),
@@ -191,29 +348,33 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         })),
         admin: Some(Arc::new(AdminService {
             authority: Arc::clone(&authority),
-            store: administrators,
+            store: Arc::clone(&administrators) as Arc<dyn link::admin::AdminStore>,
             handler: Arc::new(administration),
             on_admission: on_admission(&log, "redeem"),
         })),
     };
-    start_links(&links, &listener, others, &authority, &foundation, &started)?;
+    let registration = registration(&foundation, &authority, &manager, own);
+    let registration = match place {
+        Some(_) => registration.sharing(administrators, stored),
+        None => registration,
+    };
+    start_links(&links, &sockets.nodes()?, services, registration, &started)?;
     let mut for_users = People::listen(config, &answers, &audit)?;
     let mut control =
         Control::start(data.directory(), answers, audit).map_err(|error| Failure::new(Exit::Failed, error))?;
-    metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
-    say_ready(&started)?;
-    let url = started.url_for_clients(config);
-    supervisor::ready(&url);
-    let mut looks = HealthWatch::start(&health, supervisor::StateLine::new(url), database.is_some())
+    process.metrics.serve(sources(&foundation, config, &started, &manager, Arc::clone(&health)));
+    process.say_ready(&started.server)?;
+    let url = sockets.url();
+    supervisor::say(&url);
+    let mut looks = HealthWatch::start(&health, supervisor::StateLine::new(url), place.is_some())
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot watch the health of the node"))?;
 
-    let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
-        if let Some(config) = reload.again(&started.server, &people) {
-            people.reload(config);
+        if process.reload(&started.server) {
             // Their roles may be lower now.
             open.cut_people();
             for_users.iter().for_each(Control::cut);
+            let config = process.config.borrow();
             manager.adjust(config.grace, config.repair_rate);
             manager.set_client_locations(config.client_locations.clone());
         }
@@ -222,12 +383,21 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         space.look();
         looks.look();
         let broken = || End::of_names(&foundation.names.engine).or_else(|| started.broken());
-        End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation)).or_else(broken)
+        let end = End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation)).or_else(broken);
+        end.or_else(|| End::of_lease(&foundation.names.engine, manager.other_managers().exist()))
     };
-    let end = wait(&stop, reload, || None, watch);
+    let end = wait(&process.stop, reload, || None, watch);
     clock.start(end.late());
-    metrics.stopping();
-    supervisor::tell("STOPPING=1");
+    match end.stands_down() {
+        Some(why) => {
+            tracing::warn!("not active any more: {why}");
+            process.metrics.starting();
+        }
+        None => {
+            process.metrics.stopping();
+            supervisor::tell("STOPPING=1");
+        }
+    }
     for control in for_users.iter_mut().chain([&mut control]) {
         control.stop(Duration::from_millis(500));
     }
@@ -236,21 +406,40 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     links.stop("the manager stops", LINKS_STOP);
     open.end_all(ADMINISTRATORS_STOP);
     started.stop();
-    end.finish(|| foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
+    let close = || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error));
+    match end.stands_down() {
+        Some(why) => {
+            if let Err(error) = close() {
+                tracing::warn!("the stop was not clean, the next start recovers: {error}");
+            }
+            Ok(Served::StandsDown(why))
+        }
+        None => end.finish(close).map(Served::Ended),
+    }
+}
+
+/// Records where this manager is, so that other nodes can be told.
+fn say_addresses(foundation: &ManagerFoundation, own: NodeId, sockets: &Sockets) -> Result<(), Failure> {
+    let (for_nodes, for_clients) = (vec![sockets.for_nodes.clone()], vec![sockets.for_clients.clone()]);
+    let said = SetAddresses { node: own, for_nodes, for_clients };
+    let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
+    foundation.names.namespace.change_wait(Durability::Synced, ctx, said).map_err(|error| {
+        Failure::new(Exit::Failed, error).while_doing("cannot record the addresses of this manager")
+    })
 }
 
 /// Opens the names: in the database, if one is given.
 fn open(
     data: &DataDir,
     config: &Config,
-    database: Option<&DatabaseSettings>,
+    place: Option<(&DatabaseSettings, &Vacancy)>,
 ) -> Result<ManagerFoundation, foundation::OpenError> {
     let (settings, random) = (config.foundation(), rand::random());
-    match database {
+    match place {
         None => ManagerFoundation::open_names(data, &settings, Purpose::Serve, random, now()),
-        Some(database) => {
+        Some((database, vacancy)) => {
             tracing::info!("the namespace is in the database {}", database.address);
-            ManagerFoundation::open_names_in(database, data, &settings, random, now())
+            ManagerFoundation::open_names_in((database, Claim::IfFree(vacancy)), data, &settings, random, now())
         }
     }
 }
@@ -267,23 +456,53 @@ fn no_identity(error: link::IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
-/// The authority and the manager's own identity: made with the cluster, then read.
+/// The authority and the manager's own identity: made with the cluster or when the manager joined, then read.
 fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
     let failed = |error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
     };
-    let (folder, file) = (data.held().join(CLUSTER_DIR), data.held().join(IDENTITY_FILE));
+    let folder = data.held().join(CLUSTER_DIR);
     let cluster = ClusterId(data.format.cluster);
-    let is_founded =
-        foundation.names.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
+    let members = foundation.names.namespace.read(namespace::members).map_err(failed)?;
+    let has_joined = identity_file(&data.held()) != IDENTITY_FILE;
     let unusable = |error: link::AuthorityError| Failure::new(Exit::DataDirectory, error);
     // Made before there are members: after a crash in between, the next start finds the authority.
     let authority = match Authority::open(&folder) {
-        Err(link::AuthorityError::File(link::FileError::Missing { .. })) if !is_founded => {
+        Err(link::AuthorityError::File(link::FileError::Missing { .. })) if members.is_empty() && !has_joined => {
             Authority::create(&folder, cluster, now()).map_err(unusable)?
         }
         other => other.map_err(unusable)?,
     };
+    let own = match has_joined {
+        true => Identity::read(&data.held().join(identity_file(&data.held()))).map_err(no_identity)?.name().node,
+        false => FIRST_NODE,
+    };
+    let identity = own_identity(data, &authority, own)?;
+    let member = members.iter().find(|member| member.node == own);
+    if member.is_none() && !members.is_empty() || member.is_some_and(|member| member.roles != Roles::MANAGER.bits()) {
+        return Err(Failure::message(
+            Exit::DataDirectory,
+            format!(
+                "this manager, node {own}, was removed from its cluster; nothing was changed. Let it join again with an empty data directory (`weir token create --role manager`)"
+            ),
+        ));
+    }
+    if !has_joined {
+        // The manager did not join with a key, so it has no key to record.
+        let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
+        let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
+        foundation.names.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
+            let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
+            Failure::new(exit, error).while_doing("cannot record that this node is the cluster's manager")
+        })?;
+    }
+    Ok((Arc::new(authority), identity))
+}
+
+/// The identity of the manager `own`. With the authority, the manager can get a new one.
+fn own_identity(data: &DataDir, authority: &Authority, own: NodeId) -> Result<Identity, Failure> {
+    let (folder, file) = (data.held().join(CLUSTER_DIR), data.held().join(identity_file(&data.held())));
+    let cluster = ClusterId(data.format.cluster);
     if authority.cluster() != cluster {
         return Err(Failure::message(
             Exit::DataDirectory,
@@ -294,14 +513,13 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
             ),
         ));
     }
+    let issue = || -> Result<Identity, link::IdentityError> {
+        let identity = Identity::issue(authority, own, Roles::MANAGER, now(), VALIDITY)?;
+        identity.write(&file)?;
+        Ok(identity)
+    };
     let identity = match Identity::read(&file) {
-        // With the authority, the manager can get a new identity.
-        Err(link::IdentityError::File(link::FileError::Missing { .. })) => {
-            let identity =
-                Identity::issue(&authority, FIRST_NODE, Roles::MANAGER, now(), VALIDITY).map_err(no_identity)?;
-            identity.write(&file).map_err(no_identity)?;
-            identity
-        }
+        Err(link::IdentityError::File(link::FileError::Missing { .. })) => issue().map_err(no_identity)?,
         other => other.map_err(no_identity)?,
     };
     let (trusted, known) = (authority.set(), identity.authority());
@@ -316,21 +534,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
         ));
     }
     // The authority was replaced, or comes from a backup, and the manager stopped before it had a certificate of it.
-    let identity = if *known == trusted {
-        identity
-    } else {
-        let identity = Identity::issue(&authority, FIRST_NODE, Roles::MANAGER, now(), VALIDITY).map_err(no_identity)?;
-        identity.write(&file).map_err(no_identity)?;
-        identity
-    };
-    // The manager did not join with a key, so it has no key to record.
-    let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
-    let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
-    foundation.names.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
-        let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
-        Failure::new(exit, error).while_doing("cannot record that this node is the cluster's manager")
-    })?;
-    Ok((Arc::new(authority), identity))
+    if *known == trusted { Ok(identity) } else { issue().map_err(no_identity) }
 }
 
 fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceWatch<'a> {
@@ -376,8 +580,7 @@ fn sources(
 /// Whether the cluster had disk servers, or is restored from a backup: then it had its administrators.
 fn is_in_use(foundation: &ManagerFoundation) -> Result<bool, Failure> {
     let found = foundation.names.namespace.read(|read| {
-        let is_alone = namespace::members(read)?.iter().all(|member| member.node == FIRST_NODE);
-        Ok(!is_alone || namespace::restored(read)?.is_some())
+        Ok(namespace::members(read)?.len() > 1 || namespace::restored(read)?.is_some())
     });
     found.map_err(|error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
@@ -385,7 +588,7 @@ fn is_in_use(foundation: &ManagerFoundation) -> Result<bool, Failure> {
 }
 
 /// The administrators of this cluster, in a file beside its authority.
-fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
+pub(crate) fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
     let directory = Arc::clone(data.directory());
     let path = directory.held().join(ADMINISTRATORS_FILE);
     let records = read_records(&path).map_err(|error| Failure::new(Exit::DataDirectory, error));
@@ -398,7 +601,7 @@ fn administrators(data: &DataDir) -> Result<Arc<Administrators>, Failure> {
 }
 
 /// Writes the line of somebody with a token (`join`) or an invitation (`redeem`).
-fn on_admission(log: &audit::Log, operation: &'static str) -> link::OnAdmission {
+pub(crate) fn on_admission(log: &audit::Log, operation: &'static str) -> link::OnAdmission {
     let log = log.clone();
     Arc::new(move |admission: &link::Admission<'_>| {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned().into());
@@ -416,16 +619,24 @@ fn on_admission(log: &audit::Log, operation: &'static str) -> link::OnAdmission 
     })
 }
 
+fn registration(
+    foundation: &ManagerFoundation,
+    authority: &Arc<Authority>,
+    manager: &Arc<Manager>,
+    own: NodeId,
+) -> ManagerRegistration {
+    let (namespace, manager) = (Arc::clone(&foundation.names.namespace), Arc::clone(manager));
+    let may_grant = Box::new(move || manager.may_grant());
+    ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now), may_grant).of(own)
+}
+
 fn start_links(
     links: &Arc<Links>,
     listener: &Arc<Listener>,
     others: OtherServices,
-    authority: &Arc<Authority>,
-    foundation: &ManagerFoundation,
+    registration: ManagerRegistration,
     started: &RunningRole,
 ) -> Result<(), Failure> {
-    let namespace = Arc::clone(&foundation.names.namespace);
-    let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
         .start(listener, others, Some(Arc::new(registration)), Arc::clone(&started.receiver))
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
@@ -451,7 +662,7 @@ fn renew(
     };
     start_renewal(
         identity,
-        (data, IDENTITY_FILE),
+        (data, identity_file(&data.held())),
         credentials,
         Box::new(sign),
         Box::new(move || Ok(Some(asked.set()))),
@@ -582,7 +793,8 @@ impl AdminApi {
             ControlRequest::MakeToken { role, valid_millis, uses } => {
                 let roles = match role {
                     // Its holder could impersonate the manager at every disk server, and the token would have no other use.
-                    ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
+                    ClusterRole::Manager if self.backup_from.is_ok() => return Reply::Refused(NO_SECOND_MANAGER.into()),
+                    ClusterRole::Manager => Roles::MANAGER,
                     ClusterRole::Disk => Roles::DISK,
                 };
                 let valid = match Limited::Token.check(Duration::from_millis(*valid_millis)) {

@@ -27,7 +27,7 @@ const SHARE: usize = 8;
 pub(crate) fn limits(service: &Service) -> Option<Limits> {
     let takes = match service.role() {
         Role::Alone { .. } => Takes::Whole,
-        Role::Manager(_) => Takes::Names,
+        Role::Manager(_) | Role::Standby(_) => Takes::Names,
         Role::Disk(_) => Takes::Contents,
     };
     let memory = service.writers_memory_max() / SHARE;

@@ -58,6 +58,15 @@ impl Server {
         Self::serve(config, socket, service)
     }
 
+    /// Starts a service on a socket that listens already. Others may hold copies of it: connections that arrive after a stop wait for the next server.
+    ///
+    /// # Errors
+    /// The service or a thread cannot be started.
+    pub fn start_on(socket: TcpListener, config: ServerConfig, role: Role) -> Result<Server, ServerError> {
+        let service = Service::start(config.service.clone(), role)?;
+        Self::serve(config, socket, service)
+    }
+
     /// Listens with a service that is already running, for example with another front end. [`ServerConfig::service`]
     /// is ignored. [`Server::stop`] also stops the service.
     ///

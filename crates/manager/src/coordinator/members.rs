@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use cluster::{Presence, Time};
 use namespace::{
-    Actor, CutOffMember, Durability, FIRST_NODE, MemberEntry, NsError, Operation, RemoveMember, RemoveStore,
+    Actor, CutOffMember, Durability, MemberEntry, NsError, Operation, RemoveMember, RemoveStore,
     SetStoreState, WantedState,
 };
 use types::{NodeId, StoreId};
 
 use super::{Coordinator, CoordinatorState};
+use crate::stored_files::is_manager;
 
 /// The reason for closing the connection of a removed node.
 const REMOVED: &str = "it is not in this cluster any more";
@@ -30,6 +31,9 @@ pub enum MemberError {
     /// The node is this manager itself.
     #[error("`{0}` is the manager")]
     IsManager(String),
+    /// The node is another manager, and online.
+    #[error("`{0}` is a standby manager, and online: stop it first, or use --force")]
+    IsStandby(String),
     /// Several nodes have this name.
     #[error("there are several nodes `{name}`: {}. Say which by its number", shown(.nodes))]
     IsAmbiguous {
@@ -124,8 +128,12 @@ impl Coordinator {
             return Err(MemberError::IsAmbiguous { name: name.to_owned(), nodes });
         }
         let member = found.into_iter().next().ok_or_else(|| MemberError::NoNode(name.to_owned()))?;
-        if member.node == FIRST_NODE {
+        if member.node == self.own {
             return Err(MemberError::IsManager(member.name));
+        }
+        // A standby manager has neither stores nor a lease. It asks for its place in this list before it takes over.
+        if !force && is_manager(&member) && self.world.is_up(member.node) {
+            return Err(MemberError::IsStandby(member.name));
         }
         {
             let now = self.world.now();

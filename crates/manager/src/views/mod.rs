@@ -23,7 +23,7 @@ pub use files::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView, St
 pub use losses::{FileSum, LossView};
 pub(crate) use missing::name_of;
 pub use missing::{MissingAfter, MissingPage, ReplicationState, UnderReplicatedFile};
-pub use overview::{Counted, NodeView, StatusView, TopView};
+pub use overview::{Counted, ManagerState, NodeView, StatusView, TopView};
 pub use repair::{CopyProgress, FailedCopyView, LeaverView, RepairView, StuckView};
 
 /// Puts the views together. It reads the other parts, and none of them knows it.

@@ -37,6 +37,9 @@ pub struct NodeView {
     pub roles: String,
     /// Its state. The manager itself has none.
     pub presence: Option<Presence>,
+    /// The state of a manager. A disk server has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<ManagerState>,
     /// It was cut off, and is removed from the cluster when its lease has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_being_removed: bool,
@@ -61,6 +64,18 @@ pub struct NodeView {
     /// Its last activity report. `None` if it has not reported since the manager started.
     #[serde(default)]
     pub activity: Option<ActivityView>,
+}
+
+/// The state of a manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ManagerState {
+    /// It has the namespace: the manager that answers.
+    Active,
+    /// It takes over when the active one fails.
+    Standby,
+    /// It is not connected.
+    Offline,
 }
 
 /// A count that may be incomplete.
@@ -256,8 +271,13 @@ impl Views {
             name,
             roles: roles.map_or_else(|| "unknown".into(), |roles| roles.to_string()),
             presence: (!is_manager).then_some(presence),
+            manager: is_manager.then(|| match node {
+                node if node == self.coordinator.own() => ManagerState::Active,
+                node if self.world.is_up(node) => ManagerState::Standby,
+                _ => ManagerState::Offline,
+            }),
             is_being_removed: self.coordinator.is_cut_off(node),
-            clients: if is_manager && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
+            clients: if node == self.coordinator.own() && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
             nodes: for_nodes,
             stores: stores.len() as u64,
             locations: stores

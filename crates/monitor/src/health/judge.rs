@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use types::units::show_size;
 
 use super::{
-    AuthorityChange, Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Finding, Health, Reason,
+    AuthorityChange, Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Finding, Health, ManagersSnapshot, Reason,
     Snapshot, SpaceEnd, SpaceSnapshot, Verdict,
 };
 
@@ -192,6 +192,20 @@ fn told(
     out.add(reason, *severity, some_of(&texts));
 }
 
+/// Why not every manager could take over.
+fn managers(managers: &ManagersSnapshot) -> Option<String> {
+    let ManagersSnapshot { offline, behind, trouble } = managers;
+    let is = |names: &[String]| if names.len() == 1 { "is" } else { "are" };
+    let has = |names: &[String]| if names.len() == 1 { "has" } else { "have" };
+    let offline = (!offline.is_empty())
+        .then(|| format!("{} {} offline and cannot take over", offline.join(", "), is(offline)));
+    let behind = (!behind.is_empty()).then(|| {
+        format!("{} {} not fetched the present authority and administrators yet", behind.join(", "), has(behind))
+    });
+    let said: Vec<String> = [trouble.clone(), offline, behind].into_iter().flatten().collect();
+    (!said.is_empty()).then(|| format!("managers: {}", said.join("; ")))
+}
+
 fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     let Snapshot { now, damaged, interrupted, backup, .. } = snapshot;
     if *damaged > 0 {
@@ -213,6 +227,9 @@ fn of_node(snapshot: &Snapshot, out: &mut Findings) {
     if let Some(DatabaseOutage { seconds, reason }) = &snapshot.database_outage {
         let lasted = if *seconds < 120 { format!("{seconds} s") } else { in_days(*seconds) };
         out.alarm(Reason::Database, format!("{reason}; opens and changes have waited for {lasted}"));
+    }
+    if let Some(text) = managers(&snapshot.managers) {
+        out.warn(Reason::Managers, text);
     }
     if let Some(why) = &snapshot.scrub_trouble {
         out.warn(Reason::ScrubFails, format!("the scrub cannot continue: {why}"));
@@ -561,6 +578,22 @@ mod tests {
         assert_eq!(health.verdict, Verdict::Warning);
         assert!(health.reasons[0].text.contains("disk2 (node 2) and 1 more have no certificate"), "{health:?}");
         assert!(with(Vec::new()).reasons[0].text.contains("weir admin authority retire"));
+    }
+
+    #[test]
+    fn managers_that_could_not_take_over_are_named() {
+        let with = |managers| judge(&Snapshot { managers, ..cluster() });
+        assert_eq!(with(ManagersSnapshot::default()).verdict, Verdict::Healthy);
+        let offline = vec!["mgr2".to_owned(), "mgr3".to_owned()];
+        let behind = vec!["mgr4 (node 9)".to_owned()];
+        let health = with(ManagersSnapshot { offline, behind, trouble: None });
+        assert_eq!((health.verdict, health.reasons[0].reason), (Verdict::Warning, Reason::Managers));
+        assert_eq!(
+            health.reasons[0].text,
+            "managers: mgr2, mgr3 are offline and cannot take over; mgr4 (node 9) has not fetched the present authority and administrators yet"
+        );
+        let trouble = Some("no connection with the active one".to_owned());
+        assert!(with(ManagersSnapshot { trouble, ..ManagersSnapshot::default() }).has(Reason::Managers));
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub enum Reason {
     NoLease,
     /// The database under the namespace is away.
     Database,
+    /// If the active manager fails, not all of the others could take over.
+    Managers,
     /// A disk takes no new data, or no store does.
     SpaceFull,
     /// Little space is left.
@@ -98,11 +100,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, the most serious first.
-    pub const ALL: [Reason; 21] = [
+    pub const ALL: [Reason; 22] = [
         Self::UnreadableFiles,
         Self::DamagedObjects,
         Self::NoLease,
         Self::Database,
+        Self::Managers,
         Self::SpaceFull,
         Self::SpaceLow,
         Self::SpaceEnds,
@@ -130,6 +133,7 @@ impl Reason {
             Self::DamagedObjects => "damaged-objects",
             Self::NoLease => "no-lease",
             Self::Database => "database",
+            Self::Managers => "managers",
             Self::SpaceFull => "space-full",
             Self::SpaceLow => "space-low",
             Self::SpaceEnds => "space-ends",
@@ -325,6 +329,17 @@ pub struct AuthorityChange {
     pub waiting_for: Vec<String>,
 }
 
+/// The managers of a cluster that has several.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ManagersSnapshot {
+    /// On the active one: the names of those that are not connected.
+    pub offline: Vec<String>,
+    /// On the active one: those that are connected, and have not stored the present authority and administrators.
+    pub behind: Vec<String>,
+    /// On a standby: why it could not take over now.
+    pub trouble: Option<String>,
+}
+
 /// The database under a namespace is away.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DatabaseOutage {
@@ -363,6 +378,8 @@ pub struct Snapshot {
     pub loses_audit_lines: bool,
     /// On a manager: the database under the namespace is away.
     pub database_outage: Option<DatabaseOutage>,
+    /// On a manager: the others.
+    pub managers: ManagersSnapshot,
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn open_striped(node: &Readers, path: &NsPath, grant: StripedGrant) -> Result<Ar
     let failed = |code, text: String| ChecksumFailure { code, text };
     let manager = match &node.role {
         Role::Disk(disk) => disk.manager(),
-        Role::Alone { .. } | Role::Manager(_) => None,
+        Role::Alone { .. } | Role::Manager(_) | Role::Standby(_) => None,
     };
     let (Some(striper), Some(manager)) = (&node.settings.config.striper, manager) else {
         return Err(failed(ErrorCode::Unsupported, "striped files are not put together here".to_owned()));

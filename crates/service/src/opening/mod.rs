@@ -176,6 +176,9 @@ impl Service {
         if self.is_stopping() {
             return answer.give(Err(Error::wait_for_restart()));
         }
+        if let Role::Standby(active) = &self.role {
+            return answer.give(Err(active.elsewhere()));
+        }
         // A client that returns to the manager still presents its old capability, so ignore it there.
         if let (Role::Disk(disk), true) = (&self.role, open.hints.capability.is_some()) {
             return self.open_granted(&Arc::clone(disk), session, &caller, open, answer);

@@ -127,10 +127,17 @@ impl Service {
         }
     }
 
-    /// Whether this node has the namespace. A disk server of a cluster has not: its manager answers requests about names.
+    /// Whether this node has the namespace. A disk server of a cluster has not, nor has a standby manager: the active manager answers requests about
+    /// names.
     #[must_use]
     pub fn has_names(&self) -> bool {
-        !matches!(self.role, Role::Disk(_))
+        !matches!(self.role, Role::Disk(_) | Role::Standby(_))
+    }
+
+    /// Whether this node is a standby manager, which answers nothing itself.
+    #[must_use]
+    pub fn is_standby(&self) -> bool {
+        matches!(self.role, Role::Standby(_))
     }
 
     /// Whether a new file can get the data of an open one. In a cluster the manager chooses where new files are, and no
@@ -145,6 +152,7 @@ impl Service {
     pub fn names_elsewhere(&self) -> Option<Error> {
         match &self.role {
             Role::Disk(disk) => Some(to_manager(disk)),
+            Role::Standby(active) => Some(active.elsewhere()),
             Role::Alone { .. } | Role::Manager(_) => None,
         }
     }

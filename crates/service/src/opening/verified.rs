@@ -375,7 +375,7 @@ impl AtDisk {
     fn striped_apart(mut self, grant: StripedGrant, answer: impl Answer<Opened>) {
         let manager = match &self.service.role {
             Role::Disk(disk) => disk.manager(),
-            Role::Alone { .. } | Role::Manager(_) => None,
+            Role::Alone { .. } | Role::Manager(_) | Role::Standby(_) => None,
         };
         let (Some(striper), Some(manager)) = (self.service.settings.config.striper.clone(), manager) else {
             return answer.give(Err(Error::unsupported("A striped file")));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::units::show_size;
 use control::ControlRequest;
-use manager::{Counted, DamageCounts, NodeView, StatusView};
+use manager::{Counted, DamageCounts, ManagerState, NodeView, StatusView};
 use monitor::health::{UNKNOWN, check_line, unknown_line};
 
 use super::progress::{failed, left};
@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::cli::StatusArgs;
 use crate::context::{Target, on_own_thread};
 use crate::exit::Exit;
-use crate::health::{DiskView, NodeStatus, StatusAnswer};
+use crate::health::{ActiveStatus, DiskView, NodeStatus, StandbyStatus, StatusAnswer};
 use crate::table::table_lines;
 use crate::wrap::{WIDTH, wrapped};
 
@@ -78,6 +78,7 @@ fn in_words(answer: &StatusAnswer) -> Vec<String> {
             lines.push("a single node".into());
             lines.extend(of_node(node));
         }
+        StatusAnswer::Standby { standby, .. } => lines.extend(of_standby(standby)),
         StatusAnswer::Disk { node, manager, .. } => {
             let manager = manager.as_deref().map(|at| format!(" of the cluster at root://{at}/")).unwrap_or_default();
             lines.push(format!("a disk server{manager}"));
@@ -90,6 +91,25 @@ fn in_words(answer: &StatusAnswer) -> Vec<String> {
         lines.iter_mut().take(of_verdict).for_each(|line| *line = coloured(line));
     }
     lines
+}
+
+fn of_standby(standby: &StandbyStatus) -> Vec<String> {
+    let StandbyStatus { node, standby_seconds, active, database_trouble } = standby;
+    let active = match active {
+        Some(ActiveStatus { node, nodes, clients, is_connected }) => {
+            let is_away = if *is_connected { "" } else { ", without a connection" };
+            format!("the active manager is node {node} at {nodes}, for clients at root://{clients}/{is_away}")
+        }
+        None => "the active manager is not known".to_owned(),
+    };
+    vec![
+        format!("a standby manager, node {node}, since {standby_seconds} s"),
+        active,
+        match database_trouble {
+            Some(why) => format!("the database does not answer: {why}"),
+            None => "the database answers".to_owned(),
+        },
+    ]
 }
 
 fn of_node(node: &NodeStatus) -> Vec<String> {
@@ -197,7 +217,11 @@ fn row(node: &NodeView) -> Vec<String> {
         match node.presence {
             Some(_) if node.is_being_removed => "being removed".to_owned(),
             Some(presence) => presence.to_string(),
-            None => node.roles.clone(),
+            None => match node.manager {
+                None | Some(ManagerState::Active) => node.roles.clone(),
+                Some(ManagerState::Standby) => "standby".to_owned(),
+                Some(ManagerState::Offline) => "offline".to_owned(),
+            },
         },
         node.stores.to_string(),
         node.locations.join(" "),
@@ -219,6 +243,7 @@ mod tests {
             name: format!("ds{number}.a-long-domain.example.org"),
             roles: "disk".into(),
             presence: Some(Presence::Online),
+            manager: None,
             is_being_removed: false,
             clients: vec![client.into()],
             nodes: Vec::new(),

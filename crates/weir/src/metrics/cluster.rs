@@ -33,6 +33,8 @@ pub enum ClusterSource {
         /// The file system of its data directory.
         space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
     },
+    /// A standby manager.
+    Standby,
     /// A disk server.
     Disk(Arc<DiskServer>),
 }
@@ -42,12 +44,18 @@ impl ClusterSource {
     pub(super) fn own_space(&self, space: Option<Space>) -> Option<Space> {
         match self {
             Self::Manager { space, .. } => space(),
+            Self::Standby => None,
             Self::Disk(_) => space,
         }
     }
 
     pub(super) fn tell(&self, out: &mut Exposition) {
+        if !matches!(self, Self::Disk(_)) {
+            out.family("weir_manager_active", Kind::Gauge, "1 on the active manager, 0 on a standby")
+                .sample(u8::from(matches!(self, Self::Manager { .. })));
+        }
         match self {
+            Self::Standby => {}
             Self::Manager { manager, .. } => match manager.top_view() {
                 Ok(view) => of_manager(out, &view),
                 Err(error) => tracing::warn!("the cluster's metrics cannot be computed: {error}"),

@@ -75,6 +75,12 @@ impl Metrics {
         *self.stage.lock() = Stage::Serving(Box::new(sources));
     }
 
+    /// From now on the node is starting again: it takes another role. The caller may close what the metrics are of.
+    pub fn starting(&self) {
+        let before = std::mem::replace(&mut *self.stage.lock(), Stage::Starting);
+        drop(before);
+    }
+
     /// From now on the node is not ready, and has no metrics.
     pub fn stopping(&self) {
         // What the sources hold is let go without the lock.

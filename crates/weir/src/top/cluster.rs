@@ -187,6 +187,7 @@ mod tests {
             name: "host".into(),
             roles: "disk".into(),
             presence,
+            manager: None,
             is_being_removed: false,
             clients: vec![format!("10.0.0.{number}:1094")],
             nodes: Vec::new(),

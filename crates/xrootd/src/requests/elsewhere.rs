@@ -1,4 +1,4 @@
-//! In a cluster: a disk server redirects requests about names to the manager.
+//! In a cluster: a disk server redirects requests about names to the manager, and a standby manager those to the active one.
 
 use service::Part;
 use wire::FileHandle;
@@ -17,7 +17,13 @@ impl Connection {
         if self.front.service.has_names() {
             return None;
         }
+        let is_standby = self.front.service.is_standby();
         let is_about_names = match request {
+            // A client that comes back with the capability of a disk server goes on to the active manager, too.
+            Request::Stat(r) if is_standby => matches!(r.target, Target::Path(_)),
+            Request::Truncate(r) if is_standby => matches!(r.target, Target::Path(_)),
+            Request::Open(_) if is_standby => true,
+            Request::Query(r) if is_standby && r.kind == QueryKind::Space => true,
             Request::Stat(r) => matches!(r.target, Target::Path(_)) && !r.options.has(StatOptions::VFS),
             Request::Truncate(r) => matches!(&r.target, Target::Path(target) if capability_of(target).is_none()),
             // A server that fetches for a third-party copy does not know the manager. The client has opened the file

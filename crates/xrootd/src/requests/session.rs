@@ -20,7 +20,7 @@ impl Connection {
     /// kXR_protocol.
     pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<Result<(), RequestError>, Stop> {
         let what = match self.front.service.role() {
-            Role::Manager(_) => ServerFlags::IS_MANAGER,
+            Role::Manager(_) | Role::Standby(_) => ServerFlags::IS_MANAGER,
             Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
         };
         let mut flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;

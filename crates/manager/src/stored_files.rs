@@ -1,0 +1,59 @@
+//! What the other managers of the cluster have stored of the files that all managers have.
+
+use std::collections::HashMap;
+
+use link::{Role, Roles};
+use namespace::MemberEntry;
+use types::NodeId;
+
+use crate::tracked::Tracked;
+
+/// The digest of the files that each manager has stored durably, by its last word to this one.
+#[derive(Debug, Default)]
+pub struct StoredFiles(Tracked<HashMap<NodeId, [u8; 32]>>);
+
+/// Whether this member is a manager.
+pub(crate) fn is_manager(member: &MemberEntry) -> bool {
+    Roles::from_bits(member.roles).is_some_and(|roles| roles.contain(Role::Manager))
+}
+
+impl StoredFiles {
+    /// Notes what `node` has stored.
+    pub fn note(&self, node: NodeId, digest: [u8; 32]) {
+        self.0.lock().insert(node, digest);
+    }
+
+    /// The managers of `members`, beside `own`, that have not stored the files with this digest, by names and numbers.
+    #[must_use]
+    pub fn lacking(&self, digest: Option<[u8; 32]>, own: NodeId, members: &[MemberEntry]) -> Vec<String> {
+        let stored = self.0.lock();
+        let is_late = |member: &&MemberEntry| digest.is_none() || stored.get(&member.node).copied() != digest;
+        let others = members.iter().filter(|member| is_manager(member) && member.node != own);
+        others.filter(is_late).map(|member| format!("{} (node {})", member.name, member.node)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Timestamp;
+
+    use super::*;
+
+    fn member(node: u64, roles: Roles) -> MemberEntry {
+        let (for_nodes, for_clients, name) = (Vec::new(), Vec::new(), format!("node{node}"));
+        MemberEntry { node: NodeId(node), roles: roles.bits(), name, key: [0; 32], joined: Timestamp(0), for_nodes, for_clients }
+    }
+
+    #[test]
+    fn managers_that_lack_a_change_are_named() {
+        let members = [member(1, Roles::MANAGER), member(2, Roles::MANAGER), member(3, Roles::DISK)];
+        let (stored, own) = (StoredFiles::default(), NodeId(1));
+        let late = vec!["node2 (node 2)".to_owned()];
+        assert_eq!(stored.lacking(Some([1; 32]), own, &members), late);
+        stored.note(NodeId(2), [1; 32]);
+        assert_eq!(stored.lacking(Some([1; 32]), own, &members), Vec::<String>::new());
+        assert_eq!(stored.lacking(Some([2; 32]), own, &members), late);
+        assert_eq!(stored.lacking(None, own, &members), late);
+        assert_eq!(stored.lacking(Some([1; 32]), NodeId(2), &members), ["node1 (node 1)"]);
+    }
+}

@@ -1,0 +1,280 @@
+"""Several managers on one database: joining, what a standby does, and how it takes over."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from clients import Xrdfs, run, xrdcp
+from cluster import Cluster, Node
+from content import MIB, write
+from harness import WEIR_BIN, remove, until, weir
+from postgres import Postgres
+from test_metrics import named, samples
+
+DONE, USAGE, REFUSED, FAILED, DENIED, UNREACHABLE = 0, 2, 3, 6, 13, 15
+ACCOUNT = "weir"
+# The database shows for 5 s that the active manager is silent before another one takes over.
+TAKE_OVER_SECONDS = 10
+
+
+@pytest.fixture(scope="module")
+def postgres(base):
+    with Postgres(base / "postgres") as server:
+        server.create_user(ACCOUNT)
+        yield server
+
+
+def new_database(postgres: Postgres) -> str:
+    name = postgres.create_database()
+    made = weir("db", "init", "--grant-to", ACCOUNT, "--database", postgres.url(database=name))
+    assert made.returncode == DONE, made
+    return postgres.url(ACCOUNT, name)
+
+
+class Managers(Cluster):
+    """A cluster of two managers and disk servers that know both."""
+
+    def __init__(self, home, disks: int, database: str):
+        super().__init__(home, disks, ("--metrics", "127.0.0.1:0"), database)
+        flags = ("--database", database, "--metrics", "127.0.0.1:0")
+        self.database, self.second = database, Node(home / "second", "manager", "127.0.0.9", flags)
+        for disk in self.disks:
+            settings = disk.home / "weir.toml"
+            managers = [f"{node.host}:{node.nodes_port}" for node in self.managers]
+            settings.write_text(f"managers = {json.dumps(managers)}\n")
+            disk.flags = (*disk.flags, "--config", str(settings))
+
+    @property
+    def managers(self) -> list[Node]:
+        return [self.manager, self.second]
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [*self.managers, *self.disks]
+
+    def token(self) -> str:
+        return self.weir("token", "create", "--role", "manager", "--data", self.data).strip()
+
+    def start(self) -> "Managers":
+        super().start()
+        token = self.second.home / "token"
+        token.write_text(self.token())
+        self.second.start("--join-file", token)
+        self.until(lambda: self.status(self.second)["active"] and self.status(self.second)["active"]["is_connected"])
+        return self
+
+    def status(self, node: Node) -> dict:
+        done = weir("status", "--json", "--data", str(node.data))
+        return json.loads(done.stdout) if done.returncode == DONE else {"role": None, "active": None}
+
+    def role(self, node: Node) -> str | None:
+        return self.status(node)["role"]
+
+    def other(self, node: Node) -> Node:
+        return self.second if node is self.manager else self.manager
+
+    def active(self) -> Node:
+        return self.until(lambda: next((node for node in self.managers if node.alive() and self.role(node) == "manager"), None))
+
+    def wait_active(self, node: Node, seconds: float = TAKE_OVER_SECONDS) -> float:
+        """Waits until this manager is active and has the disk servers again, and returns the seconds until it was active."""
+        begin = time.monotonic()
+        self.until(lambda: self.role(node) == "manager", seconds)
+        took = time.monotonic() - begin
+        self.until(lambda: self.online(node) == len([disk for disk in self.disks if disk.alive()]), 20)
+        return took
+
+    def online(self, node: Node) -> int:
+        return len([one for one in self.status(node).get("nodes", []) if one.get("presence") == "online"])
+
+    def wait_standby(self, node: Node, seconds: float = 20) -> None:
+        self.until(lambda: self.role(node) == "standby" and self.status(node)["active"]["is_connected"], seconds)
+
+
+@pytest.fixture(scope="module")
+def cluster(base, postgres):
+    with Managers(base / "managers", 2, new_database(postgres)) as cluster:
+        cluster.policy("/", "replica(2)")
+        yield cluster
+    remove(cluster.home)
+
+
+@pytest.fixture(autouse=True)
+def both_run(request):
+    """The tests of the cluster begin with one active manager and one standby."""
+    if "cluster" not in request.fixturenames:
+        return
+    cluster = request.getfixturevalue("cluster")
+    for node in cluster.managers:
+        if not node.alive():
+            node.start()
+    active = cluster.active()
+    cluster.wait_standby(cluster.other(active))
+    cluster.wait_active(active)
+
+
+def refused(node: Node, *arguments: str) -> str:
+    done = weir(*arguments, "--data", str(node.data))
+    assert done.returncode != DONE, done
+    return done.stderr
+
+
+def test_a_standby_says_where_the_active_one_is(cluster):
+    active = cluster.active()
+    standby = cluster.other(active)
+    status = cluster.status(standby)
+    assert status["database_trouble"] is None and status["health"]["verdict"] == "healthy", status
+    assert status["active"]["nodes"] == f"{active.host}:{active.nodes_port}"
+    assert status["active"]["clients"] == f"{active.host}:{active.port}"
+    words = cluster.weir("status", "--data", str(standby.data))
+    assert "a standby manager" in words and "the database answers" in words, words
+    for command in (["stores"], ["token", "create"], ["drain", "1"]):
+        why = refused(standby, *command)
+        assert f"this manager is a standby; the active one is {active.host}:{active.nodes_port}" in why, why
+    assert named(samples(standby), "weir_manager_active") == 0 and named(samples(active), "weir_manager_active") == 1
+    rows = {one["name"]: one for one in cluster.status(active)["nodes"] if one["roles"] == "manager"}
+    assert len(rows) == 1  # both run on this machine, and have its name
+    states = {one["node"]: one["manager"] for one in cluster.status(active)["nodes"] if one["roles"] == "manager"}
+    assert sorted(states.values()) == ["active", "standby"], states
+
+
+def test_stock_clients_are_redirected(cluster, tmp_path):
+    standby = cluster.other(cluster.active())
+    names = Xrdfs(standby.url)
+    source = write(tmp_path / "source", "through a standby", 3 * MIB)
+    xrdcp(source, f"{standby.url}/through").ok()
+    xrdcp(f"{standby.url}/through", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    names("mkdir", "/made").ok()
+    names("mv", "/made", "/moved").ok()
+    assert {"through", "moved"} <= set(names.names("/")) and names.exists("/moved")
+    assert "Size:   3145728" in names("stat", "/through").ok().out
+    names("truncate", "/through", "1000").ok()
+    names("chmod", "/moved", "rwxr-x---").ok()
+    names("rmdir", "/moved").ok()
+    names("rm", "/through").ok()
+    assert not names.exists("/through")
+    names("locate", "/").ok()
+    done = weir("cp", str(source), f"{standby.url}/by-weir")
+    assert done.returncode == DONE, done
+    done = weir("cp", f"{standby.url}/by-weir", str(tmp_path / "again"))
+    assert done.returncode == DONE and (tmp_path / "again").read_bytes() == source.read_bytes(), done
+
+
+def test_a_clean_stop_hands_over_at_once(cluster, tmp_path):
+    active = cluster.active()
+    standby = cluster.other(active)
+    source = write(tmp_path / "source", "kept over a stop", MIB)
+    xrdcp(source, f"{active.url}/kept-stop").ok()
+    begin = time.monotonic()
+    assert active.stop() == DONE
+    cluster.until(lambda: cluster.role(standby) == "manager", 6)
+    assert time.monotonic() - begin < 6
+    cluster.wait_active(standby)
+    xrdcp("-f", f"{standby.url}/kept-stop", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    active.start()
+    cluster.wait_standby(active)
+    assert Xrdfs(active.url).exists("/kept-stop")
+
+
+class Uploads:
+    """Clients that copy files one after the other until told to end. `done` has the names of those whose copy succeeded."""
+
+    def __init__(self, commands: list, source):
+        self.commands, self.source, self.end = commands, source, threading.Event()
+        self.done: list[str] = []
+        self.failed: list[str] = []
+        self.threads = [threading.Thread(target=self._run, args=(number,)) for number in range(len(commands))]
+
+    def _run(self, number: int) -> None:
+        for turn in range(10_000):
+            if self.end.is_set():
+                return
+            name = f"load-{number}-{turn}"
+            outcome = self.commands[number](self.source, name)
+            (self.done if outcome[0] == 0 else self.failed).append(name if outcome[0] == 0 else f"{name}: {outcome[1]}")
+            time.sleep(0.05)
+
+    def __enter__(self) -> "Uploads":
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.end.set()
+        for thread in self.threads:
+            thread.join(120)
+
+
+def by_weir(url: str):
+    def copy(source, name: str) -> tuple[int, str]:
+        done = weir("cp", str(source), f"{url}/{name}", timeout=100)
+        return done.returncode, done.stderr
+
+    return copy
+
+
+def test_a_killed_manager_is_replaced_within_ten_seconds(cluster, tmp_path):
+    active = cluster.active()
+    standby = cluster.other(active)
+    source = write(tmp_path / "source", "kept over a kill", 2 * MIB)
+    large = write(tmp_path / "large", "large", 40 * MIB)
+    xrdcp(source, f"{active.url}/read-over").ok()
+    # A stock client that writes slowly goes on with its disk server, and closes at the new manager.
+    slow = [WEIR_BIN, "cp", "--help"]
+    del slow
+    upload = subprocess.Popen(["xrdcp", "-f", "-s", "--xrate", "4m", large, f"{active.url}/slow"], stderr=subprocess.PIPE, text=True)
+    reader = subprocess.Popen(
+        ["xrdcp", "-f", "-s", "--xrate", "200k", f"{active.url}/read-over", tmp_path / "slow-back"], stderr=subprocess.PIPE, text=True
+    )
+    with Uploads([by_weir(standby.url)], source) as uploads:
+        cluster.until(lambda: len(uploads.done) > 2)
+        active.kill()
+        begin = time.monotonic()
+        cluster.until(lambda: cluster.role(standby) == "manager", TAKE_OVER_SECONDS)
+        done_before = len(uploads.done)
+        cluster.until(lambda: len(uploads.done) > done_before + 2, 30)
+        took = time.monotonic() - begin
+    assert not uploads.failed, uploads.failed
+    assert took < TAKE_OVER_SECONDS + 8, took
+    assert upload.wait(60) == 0, upload.stderr.read()
+    assert reader.wait(60) == 0, reader.stderr.read()
+    assert (tmp_path / "slow-back").read_bytes() == source.read_bytes()
+    names = set(Xrdfs(standby.url).names("/"))
+    assert {*uploads.done, "slow"} <= names
+    for name in [uploads.done[0], uploads.done[-1]]:
+        xrdcp("-f", f"{standby.url}/{name}", tmp_path / "back").ok()
+        assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    xrdcp("-f", f"{standby.url}/slow", tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == large.read_bytes()
+    assert cluster.status(standby)["health"]["verdict"] != "critical"
+    cluster.until(lambda: any(one["reason"] == "managers" for one in cluster.status(standby)["health"]["reasons"]))
+    # The killed one comes back as the standby of the other.
+    active.start()
+    cluster.wait_standby(active)
+    cluster.until(lambda: all(one["reason"] != "managers" for one in cluster.status(standby)["health"]["reasons"]))
+
+
+def test_a_frozen_manager_grants_nothing_when_it_goes_on(cluster):
+    active = cluster.active()
+    standby = cluster.other(active)
+    active.freeze()
+    try:
+        cluster.wait_active(standby)
+        Xrdfs(standby.url)("mkdir", "/while-frozen").ok()
+        time.sleep(2)
+    finally:
+        active.thaw()
+    cluster.wait_standby(active)
+    log = active.log_text(since_start=True)
+    assert "this manager is a standby again" in log, log
+    assert cluster.role(standby) == "manager" and cluster.online(standby) == len(cluster.disks)
+    assert Xrdfs(active.url).exists("/while-frozen")
+    # Nothing of it was committed after the other one had taken over.
+    assert cluster.active() is standby
