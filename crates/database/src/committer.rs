@@ -24,6 +24,8 @@ const RUNS_MAX: u32 = 200;
 const RETURNS_MIN: u32 = 3;
 /// The unit of the wait after a collision.
 const COLLIDED: Duration = Duration::from_micros(500);
+/// How often an idle committer looks whether the row must change.
+const IDLE: Duration = Duration::from_millis(250);
 /// Collisions after which a batch is split.
 const SPLIT_AFTER: u32 = 3;
 
@@ -38,6 +40,8 @@ pub(crate) struct Committer {
     pub(crate) end: Arc<Mutex<Option<DatabaseError>>>,
     /// Whether the database takes no changes now.
     pub(crate) away: Arc<Away>,
+    /// What the row says about this process.
+    pub(crate) holder: Arc<Mutex<Option<String>>>,
 }
 
 /// A batch that was not committed.
@@ -56,15 +60,60 @@ impl Committer {
     /// Commits until the queue is closed.
     pub(crate) fn run(mut self, answers: Option<Answers>) {
         let queue = Arc::clone(&self.queue);
-        let limits = (self.config.batch_ops_max, self.config.linger);
+        let limits = (self.config.batch_ops_max, self.config.linger, Some(IDLE));
         commit_until_closed(&queue, answers, limits, |requests, give| {
             let mut parts = VecDeque::from([Part::new(requests.into())]);
             while let Some(part) = parts.pop_front() {
                 let completions = self.commit(part, &mut parts);
                 give(completions, parts.is_empty());
             }
+            self.beat_if_due();
         });
         self.stop_if_lost();
+        self.release();
+    }
+
+    /// Changes the row if no batch has changed it lately, so that others see that this process lives.
+    fn beat_if_due(&mut self) {
+        if !self.place.is_beat_due(Instant::now()) || self.end.lock().is_some() {
+            return;
+        }
+        let beat = match self.take_session() {
+            Ok(mut session) => {
+                let holder = self.holder.lock().clone();
+                let beat = self.place.beat(&self.connector, &mut session, holder.as_deref());
+                self.session = Some(session);
+                beat
+            }
+            Err(error) => Err(error),
+        };
+        match beat {
+            Ok(()) => self.away.end("the database takes changes again"),
+            Err(error) if self.stop_if_final(&error) => {}
+            // It is tried again soon.
+            Err(error) => self.away.note(&error, "changes wait until it is back"),
+        }
+    }
+
+    /// Gives the place up at the end, so that another process need not wait until it may take it. If the database is away, it has to.
+    fn release(&mut self) {
+        self.place.end_lease();
+        if self.end.lock().is_some() || self.away.outage().is_some() {
+            return;
+        }
+        let released = self.take_session().and_then(|mut session| self.place.release(&mut session));
+        if let Err(error) = released {
+            tracing::warn!("{error}; another process takes the place of {} after some seconds", self.place.name);
+        }
+    }
+
+    /// The connection, or a new one.
+    fn take_session(&mut self) -> Result<Session, DatabaseError> {
+        match self.session.take() {
+            Some(session) if !session.connection.is_broken() => Ok(session),
+            // What an earlier attempt left open is settled before anything else is committed.
+            _ => self.return_to().map(|(session, _)| session),
+        }
     }
 
     /// Stops if a reader has found out that the database has lost changes.
@@ -207,14 +256,10 @@ impl Committer {
 
     /// Runs the operations in one transaction.
     fn attempt(&mut self, part: &mut Part, parts: &mut VecDeque<Part>) -> Result<Vec<OpResult>, Failed> {
-        let mut session = match self.session.take() {
-            Some(session) if !session.connection.is_broken() => session,
-            // What an earlier attempt left open is settled before anything else is committed.
-            _ => match self.return_to() {
-                Ok((session, _)) => session,
-                Err(error) if self.stop_if_final(&error) => return Err(Failed::Refused(error)),
-                Err(error) => return Err(Failed::Away(error)),
-            },
+        let mut session = match self.take_session() {
+            Ok(session) => session,
+            Err(error) if self.stop_if_final(&error) => return Err(Failed::Refused(error)),
+            Err(error) => return Err(Failed::Away(error)),
         };
         let done = self.attempt_on(&mut session, part, parts);
         self.session = Some(session);
@@ -265,10 +310,12 @@ impl Committer {
             let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
             ended.map_or_else(Commit::Undone, |()| Commit::Done)
         } else {
+            let sent = Instant::now();
             let committed =
                 session.commit((&self.place.name, self.place.fence), self.place.batch + 1, &changes, is_begun);
             if matches!(committed, Commit::Done) {
                 self.place.batch += 1;
+                self.place.confirmed(sent);
                 self.connector.acknowledged.note(self.place.batch);
             }
             committed
@@ -301,6 +348,7 @@ impl Committer {
     /// Commits nothing any more.
     fn end(&mut self, error: DatabaseError) {
         tracing::error!("{error}");
+        self.place.end_lease();
         // First, so that whoever sees the queue broken finds the reason.
         *self.end.lock() = Some(error.clone());
         self.queue.break_off(&error.to_string());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kv::committing::{Queue, Request, Responder};
 use kv::{BatchDone, Durability, Kv, Op, OpDone, Read};
@@ -12,7 +12,9 @@ use types::ClusterId;
 
 use crate::away::{Away, Outage};
 use crate::committer::Committer;
+use crate::holder::Holder;
 use crate::place::Place;
+use crate::place_lease::{OwnLease, PlaceLease, Vacancy};
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::snapshot::Snapshot;
@@ -101,16 +103,43 @@ pub struct Postgres {
     watch: Watch,
     /// Whether the committer cannot commit now.
     away: Arc<Away>,
+    lease: Arc<Mutex<OwnLease>>,
+    holder: Arc<Mutex<Option<String>>>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// How an engine is opened.
+#[derive(Clone, Copy)]
+enum Opening<'a> {
+    /// At once.
+    AtOnce,
+    /// At once, also on a database that is closed.
+    Repair,
+    /// Only if the place still has this state.
+    IfFree(&'a Vacancy),
+}
+
 impl Postgres {
-    /// Connects to the database, checks its tables, and takes the place of the committer `name`. Another process that has the place stops.
+    /// Connects to the database, checks its tables, and takes the place of the committer `name` at once. Another process that has the place stops.
     ///
     /// # Errors
     /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_for(address, name, config, false)
+        Self::open_for(address, name, config, Opening::AtOnce)?.ok_or_else(|| not_taken(address))
+    }
+
+    /// Like [`Postgres::open`], but takes the place only if it is as [`crate::PlaceWatch::look`] found it. `None`: another process has taken it, or the
+    /// one that has it lives.
+    ///
+    /// # Errors
+    /// As [`Postgres::open`]. After an error the place may have been taken for this process, which looks to others as if it had died.
+    pub fn open_if_free(
+        address: &DatabaseAddress,
+        name: &str,
+        config: PostgresConfig,
+        vacancy: &Vacancy,
+    ) -> Result<Option<Self>, DatabaseError> {
+        Self::open_for(address, name, config, Opening::IfFree(vacancy))
     }
 
     /// Like [`Postgres::open`], also on a database that is closed: for the repair of its namespace.
@@ -118,19 +147,19 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::open`].
     pub fn open_closed(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_for(address, name, config, true)
+        Self::open_for(address, name, config, Opening::Repair)?.ok_or_else(|| not_taken(address))
     }
 
     fn open_for(
         address: &DatabaseAddress,
         name: &str,
         config: PostgresConfig,
-        is_repair: bool,
-    ) -> Result<Self, DatabaseError> {
+        opening: Opening<'_>,
+    ) -> Result<Option<Self>, DatabaseError> {
         let limits = Limits { statement: config.statement, lock: config.lock };
         let connector = Arc::new(Connector::new(address.clone(), limits));
         let (mut connection, shown) = (connector.connect_bare()?, address.to_string());
-        let cluster = if is_repair {
+        let cluster = if matches!(opening, Opening::Repair) {
             connector.acknowledged.begin_repair();
             schema::check_version(&mut connection, &shown)?;
             schema::owner(&mut connection, &shown, "")?.cluster
@@ -138,7 +167,12 @@ impl Postgres {
             schema::check(&mut connection, &shown)?
         };
         drop(connection);
-        let (place, session) = Place::take(&connector, name)?;
+        let vacancy = match opening {
+            Opening::AtOnce | Opening::Repair => None,
+            Opening::IfFree(vacancy) => Some(vacancy),
+        };
+        let Some((place, session)) = Place::take(&connector, name, vacancy)? else { return Ok(None) };
+        let (lease, holder) = (place.lease(), Arc::<Mutex<Option<String>>>::default());
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
         let queue = Arc::new(Queue::new(config.queue_max));
@@ -156,13 +190,30 @@ impl Postgres {
             session: Some(session),
             away: Arc::clone(&away),
             end: Arc::clone(&end),
+            holder: Arc::clone(&holder),
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
         let committer = Mutex::new(Some(thread.map_err(|error| failed(&error))?));
         let watch = Watch::start(address.clone())
             .map_err(|error| DatabaseError::Failed(format!("cannot start the watch over the database: {error}")))?;
-        Ok(Self { connector, pool, queue, responder, stats, cluster, end, watch, away, committer })
+        Ok(Some(Self { connector, pool, queue, responder, stats, cluster, end, watch, away, lease, holder, committer }))
+    }
+
+    /// Whether this process may act as the one that has the place. It holds for 4 s after the sending of the last change of the row that the database
+    /// has confirmed; the committer changes it at least once a second.
+    #[must_use]
+    pub fn lease(&self) -> PlaceLease {
+        self.lease.lock().at(Instant::now())
+    }
+
+    /// What other processes are told about this one ([`crate::Standing::Held`]). It is in the database after a second or two.
+    pub fn set_holder(&self, holder: &Holder) {
+        let text = holder.to_text();
+        if text.is_none() {
+            tracing::error!("the addresses of this process are too long to be told to others");
+        }
+        *self.holder.lock() = text;
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
@@ -224,7 +275,7 @@ impl Postgres {
         PostgresStats { round_trips: self.connector.round_trips.load(Ordering::Relaxed), ..*self.stats.lock() }
     }
 
-    /// Commits and answers all queued operations, then ends the threads. Operations and completions must not call this.
+    /// Commits and answers all queued operations, gives the place up, and ends the threads. Operations and completions must not call this.
     pub fn stop(&self) {
         self.queue.close();
         if let Some(committer) = self.committer.lock().take() {
@@ -234,6 +285,10 @@ impl Postgres {
         self.responder.stop();
         self.watch.stop();
     }
+}
+
+fn not_taken(address: &DatabaseAddress) -> DatabaseError {
+    DatabaseError::Failed(format!("no place for the committer at the database {address}"))
 }
 
 impl Drop for Postgres {

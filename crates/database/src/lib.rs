@@ -3,6 +3,7 @@
 //! - [`DatabaseAddress`]: where the database is, and how to reach it.
 //! - [`Schema`]: makes, checks and changes the tables.
 //! - [`Postgres`]: the engine.
+//! - [`PlaceWatch`]: looks whether another process commits, and whether its place can be taken.
 //! - [`Copying`]: moves a namespace into a database, and out of it.
 //!
 //! # Promises
@@ -13,7 +14,8 @@
 //! - A database that comes back without acknowledged changes is noticed, and nothing is committed there any more.
 //! - A reader sees one committed state, with everything that was acknowledged before it began. With several committers this is not always a state that
 //!   some order of all transactions has: readers run at REPEATABLE READ, so that they never collide.
-//! - One process at a time commits under a name. The last one that started wins; the others notice with their next batch, and stop.
+//! - One process at a time commits under a name. The last one that took the place wins; the others notice with their next change of the row, and stop.
+//! - The process that has the place has a lease ([`Postgres::lease`]): while it holds, no process that waits for the place ([`PlaceWatch`]) has taken it.
 //!
 //! # How an operation becomes a transaction
 //!
@@ -34,9 +36,12 @@ mod copying;
 mod engine;
 mod error;
 mod fetched;
+mod holder;
 mod passfile;
 mod pause;
 mod place;
+mod place_lease;
+mod place_watch;
 mod pool;
 mod schema;
 mod session;
@@ -51,4 +56,7 @@ pub use compare::{Compared, compare};
 pub use copying::{Copying, DirectoryMark, IfThere, ImportSource, ImportState};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
 pub use error::{DatabaseError, READ_ONLY};
+pub use holder::Holder;
+pub use place_lease::{PlaceLease, Vacancy};
+pub use place_watch::{PlaceWatch, Standing};
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};

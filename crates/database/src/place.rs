@@ -1,10 +1,22 @@
 //! A committer's place in the database: its row of `weir.committers`. It has the number of its last batch, which tells after a lost connection whether a
 //! batch was committed, and a fence, which keeps out what an earlier connection or process still sends.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
 use crate::DatabaseError;
+use crate::place_lease::{OwnLease, Terms, Vacancy};
 use crate::session::{Connector, Session};
 
-use std::sync::Arc;
+/// How long the answer to a release may take: nobody wants to wait for it when a process stops.
+const RELEASE: Duration = Duration::from_secs(3);
+/// How often the row changes at least.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// A transaction of a committer that waits longer for its next statement is undone. If the machine dies on the way, the lock of the row must not keep
+/// others from the place for long.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// The place of one committer.
 pub(crate) struct Place {
@@ -16,6 +28,10 @@ pub(crate) struct Place {
     pub(crate) fence: i64,
     /// The last batch that is known to be committed.
     pub(crate) batch: i64,
+    /// Extended by each confirmed change of the row.
+    lease: Arc<Mutex<OwnLease>>,
+    /// When the last change of the row was sent.
+    sent: Instant,
 }
 
 /// What the database knows of a batch whose answer was lost.
@@ -28,21 +44,50 @@ pub(crate) enum LastBatch {
 }
 
 impl Place {
-    /// Takes the place at the start of a process. An earlier process that still runs cannot commit any more.
-    pub(crate) fn take(connector: &Arc<Connector>, name: &str) -> Result<(Self, Session), DatabaseError> {
-        let mut session = connector.connect()?;
+    /// Takes the place at the start of a process. An earlier process that still runs cannot commit any more. With a vacancy, takes it only if the row
+    /// still has that state, and returns `None` otherwise.
+    pub(crate) fn take(
+        connector: &Arc<Connector>,
+        name: &str,
+        vacancy: Option<&Vacancy>,
+    ) -> Result<Option<(Self, Session)>, DatabaseError> {
+        let mut session = connect(connector)?;
         let process: [u8; 16] = rand::random();
-        let rows = session.connection.change(
-            "INSERT INTO weir.committers AS c (name, process, fence, batch) VALUES ($1, $2, 1, 0)
-             ON CONFLICT (name) DO UPDATE SET process = excluded.process, fence = c.fence + 1
-             RETURNING fence, batch",
-            &[&name, &process.as_slice()],
-        )?;
-        let row = rows.first().ok_or_else(|| DatabaseError::Failed("no place for the committer".into()))?;
-        let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1) };
+        let (own, sent) = (process.as_slice(), Instant::now());
+        let rows = match vacancy {
+            None => session.connection.change(
+                "INSERT INTO weir.committers AS c (name, process, fence, batch) VALUES ($1, $2, 1, 0)
+                 ON CONFLICT (name) DO UPDATE SET process = excluded.process, fence = c.fence + 1, holder = NULL
+                 RETURNING fence, batch",
+                &[&name, &own],
+            )?,
+            Some(Vacancy(None)) => session.connection.change(
+                "INSERT INTO weir.committers (name, process, fence, batch) VALUES ($1, $2, 1, 0)
+                 ON CONFLICT (name) DO NOTHING RETURNING fence, batch",
+                &[&name, &own],
+            )?,
+            Some(Vacancy(Some(seen))) => session.connection.change(
+                "UPDATE weir.committers SET process = $2, fence = fence + 1, holder = NULL
+                 WHERE name = $1 AND process = $3 AND fence = $4 AND batch = $5 AND beat = $6
+                 RETURNING fence, batch",
+                &[&name, &own, &seen.process, &seen.fence, &seen.batch, &seen.beat],
+            )?,
+        };
+        let row = match (rows.first(), vacancy) {
+            (Some(row), _) => row,
+            (None, Some(_)) => return Ok(None),
+            (None, None) => return Err(DatabaseError::Failed("no place for the committer".into())),
+        };
+        let lease = Arc::new(Mutex::new(OwnLease::new(Terms::DEFAULT, sent)));
+        let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1), lease, sent };
         connector.acknowledged.begin(name);
         connector.acknowledged.note(place.batch);
-        Ok((place, session))
+        Ok(Some((place, session)))
+    }
+
+    /// The lease, for those who ask about it.
+    pub(crate) fn lease(&self) -> Arc<Mutex<OwnLease>> {
+        Arc::clone(&self.lease)
     }
 
     /// Connects again. If the answer to the batch after the last known one was lost, the result says whether it was committed.
@@ -51,7 +96,8 @@ impl Place {
     /// [`DatabaseError::TakenOver`], [`DatabaseError::LostTransactions`]: this committer must stop.
     pub(crate) fn return_to(&mut self, connector: &Arc<Connector>) -> Result<(Session, LastBatch), DatabaseError> {
         connector.acknowledged.connected_again();
-        let mut session = connector.connect()?;
+        let mut session = connect(connector)?;
+        let sent = Instant::now();
         // Waits for what an earlier connection still does to the row, and keeps out what it has not done yet. Its own commit is behind all earlier ones
         // in the log, so a standby that has confirmed it has them, too.
         let rows = session.connection.change(
@@ -66,20 +112,89 @@ impl Place {
         let last = if batch > self.batch { LastBatch::Committed } else { LastBatch::NotCommitted };
         (self.fence, self.batch) = (fence, batch);
         connector.acknowledged.note(batch);
+        self.confirmed(sent);
         Ok((session, last))
     }
 
-    /// Why the place is not this process's any more.
-    fn who_has_it(&self, session: &mut Session, connector: &Arc<Connector>) -> DatabaseError {
-        let rows = session.connection.query("SELECT fence FROM weir.committers WHERE name = $1", &[&self.name]);
-        match rows.as_ref().map(|rows| rows.first().map(|row| row.get::<_, i64>(0))) {
-            Ok(Some(fence)) if fence > self.fence => DatabaseError::TakenOver(format!(
-                "another process commits in the place of {} at the database {}; this one stops",
-                self.name, connector.address
-            )),
-            // The row is older than this process: the database does not know that it has started.
-            Ok(_) => connector.lost_batches(self.batch.max(1)),
-            Err(error) => error.clone(),
-        }
+    /// The database has confirmed a change of the row that was sent at `sent`.
+    pub(crate) fn confirmed(&mut self, sent: Instant) {
+        self.sent = self.sent.max(sent);
+        self.lease.lock().confirmed(sent);
     }
+
+    /// Whether the row must change now, so that others see that this process lives.
+    pub(crate) fn is_beat_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.sent) >= BEAT_EVERY
+    }
+
+    /// Changes the row without a batch. `holder`: what the row says about this process. If the answer is lost, nothing must be looked up: the next beat
+    /// has another number.
+    ///
+    /// # Errors
+    /// [`DatabaseError::TakenOver`], [`DatabaseError::LostTransactions`]: this committer must stop.
+    pub(crate) fn beat(
+        &mut self,
+        connector: &Arc<Connector>,
+        session: &mut Session,
+        holder: Option<&str>,
+    ) -> Result<(), DatabaseError> {
+        let sent = Instant::now();
+        let rows = session.connection.change(
+            "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
+            &[&self.name, &self.fence, &self.batch, &holder],
+        )?;
+        if rows.is_empty() {
+            return Err(self.who_has_it(session, connector));
+        }
+        self.confirmed(sent);
+        Ok(())
+    }
+
+    /// Gives the place up, so that others need not wait until they may take it.
+    pub(crate) fn release(&mut self, session: &mut Session) -> Result<(), DatabaseError> {
+        session.connection.limit_patience(RELEASE);
+        session
+            .connection
+            .change(
+                "UPDATE weir.committers SET process = '', holder = NULL
+                 WHERE name = $1 AND process = $2 AND fence = $3 AND batch = $4",
+                &[&self.name, &self.process.as_slice(), &self.fence, &self.batch],
+            )
+            .map(drop)
+    }
+
+    /// From now on, this process must not act as the one that has the place.
+    pub(crate) fn end_lease(&self) {
+        self.lease.lock().end(Instant::now());
+    }
+
+    /// Why the row does not let this process commit.
+    pub(crate) fn who_has_it(&self, session: &mut Session, connector: &Arc<Connector>) -> DatabaseError {
+        let rows = session
+            .connection
+            .query("SELECT fence, batch, process FROM weir.committers WHERE name = $1", &[&self.name]);
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => return error,
+        };
+        let Some(row) = rows.first() else { return connector.lost_batches(self.batch.max(1)) };
+        let (fence, batch, process): (i64, i64, Vec<u8>) = (row.get(0), row.get(1), row.get(2));
+        if batch < self.batch {
+            return connector.lost_batches(self.batch - batch);
+        }
+        // The row is older than this process: the database does not know that it has started.
+        if process != self.process && fence <= self.fence {
+            return connector.lost_batches(self.batch.max(1));
+        }
+        DatabaseError::TakenOver(format!(
+            "another process commits in the place of {} at the database {}; this one stops",
+            self.name, connector.address
+        ))
+    }
+}
+
+fn connect(connector: &Arc<Connector>) -> Result<Session, DatabaseError> {
+    let mut session = connector.connect()?;
+    session.connection.execute(&format!("SET idle_in_transaction_session_timeout = {}", IDLE.as_millis()))?;
+    Ok(session)
 }

@@ -10,10 +10,11 @@ use crate::{DatabaseAddress, DatabaseError};
 use std::sync::Arc;
 
 /// The version of the tables that this weir makes and uses.
-pub const SCHEMA_VERSION: i32 = 1;
+pub const SCHEMA_VERSION: i32 = 2;
 
 /// The steps from one version to the next: `STEPS[0]` makes version 1 in an empty database.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = [
+    "
 CREATE TABLE weir.entries (
     key bytea PRIMARY KEY,
     value bytea NOT NULL
@@ -32,7 +33,14 @@ CREATE TABLE weir.copy (
     entries bigint NOT NULL,
     is_complete boolean NOT NULL
 );
-"];
+",
+    // Managers of version 1 give no sign of life between batches, so none of them may go on.
+    "
+ALTER TABLE weir.committers ADD COLUMN beat bigint NOT NULL DEFAULT 0;
+ALTER TABLE weir.committers ADD COLUMN holder text;
+UPDATE weir.committers SET process = '', fence = fence + 1;
+",
+];
 
 /// What the database has of weir.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -180,7 +180,9 @@ impl Connector {
             }
         });
         let connector = Arc::clone(self);
-        let mut connection = Connection { client, runtime: Some(runtime), connector, warned, ended, is_broken: false };
+        let patience = self.limits.statement.max(self.limits.lock) + ANSWER_LATE;
+        let mut connection =
+            Connection { client, runtime: Some(runtime), connector, warned, ended, is_broken: false, patience };
         let milliseconds = |time: Duration| time.as_millis();
         connection.execute(&format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
@@ -269,9 +271,21 @@ pub(crate) struct Connection {
     /// Why the server ended the connection.
     ended: Arc<Mutex<Option<String>>>,
     is_broken: bool,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 impl Connection {
+    /// The address of its database, without a password.
+    pub(crate) fn address(&self) -> String {
+        self.connector.address.to_string()
+    }
+
+    /// From now on, nobody waits longer than this for an answer.
+    pub(crate) fn limit_patience(&mut self, most: Duration) {
+        self.patience = self.patience.min(most);
+    }
+
     /// Whether it is of no use any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken || self.client.is_closed()
@@ -280,7 +294,7 @@ impl Connection {
     /// One round trip. Breaks the connection if the answer does not come.
     fn flight<T>(&mut self, work: impl AsyncFnOnce(&Client) -> T) -> Result<T, DatabaseError> {
         self.connector.round_trips.fetch_add(1, Ordering::Relaxed);
-        let patience = self.connector.limits.statement.max(self.connector.limits.lock) + ANSWER_LATE;
+        let patience = self.patience;
         let client = &self.client;
         let Some(runtime) = &self.runtime else { return Err(self.connector.unavailable("the connection is closed")) };
         match runtime.block_on(async { tokio::time::timeout(patience, work(client)).await }) {

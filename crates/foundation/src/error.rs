@@ -96,6 +96,12 @@ pub enum OpenError {
         /// The cluster of the directory.
         ours: Box<ClusterId>,
     },
+    /// Another manager has the place in the database, or was faster.
+    #[error("another manager works on the database {address}, or has just taken over there")]
+    PlaceTaken {
+        /// The database.
+        address: String,
+    },
     /// The directory's namespace is in a database, and this one is empty.
     #[error(
         "the database {address} has no namespace yet, and that of this manager was in the database {before}; nothing was changed"
@@ -135,6 +141,7 @@ impl OpenError {
             | Self::JournalResetUnfinished
             | Self::JournalResetMark { .. } => return Exit::Damaged,
             Self::Database(error) => return exit_of_database(error),
+            Self::PlaceTaken { .. } => return Exit::InUse,
             Self::InDatabase { .. }
             | Self::NotInDatabase { .. }
             | Self::OtherDatabase { .. }

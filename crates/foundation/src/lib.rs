@@ -27,7 +27,7 @@ mod storage_base;
 pub use database_mark::DatabaseMark;
 pub use datadir::{DataDir, DataDirError, DirRole, DirWatch, Displaced, FORMAT_VERSION, IfNew};
 pub use error::{OpenError, StoreOpenError, exit_of_database};
-pub use manager_names::{COMMITTER, DatabaseSettings, ManagerNames, NamesEngine};
+pub use manager_names::{COMMITTER, Claim, DatabaseSettings, ManagerNames, NamesEngine, check_database};
 pub use open::{
     Foundation, IndexFoundation, ManagerFoundation, Names, NamesIndex, Objects, Part, Purpose, StoreFoundation,
 };

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use database::{DatabaseAddress, Postgres, PostgresConfig, Schema};
+use database::{DatabaseAddress, Postgres, PostgresConfig, Schema, Vacancy};
 use disk::Disk;
 use kv::{BatchDone, Embedded, JournaledIndex, Kv as _, Recovery};
 use namespace::Namespace;
 use types::{ClusterId, Timestamp};
 
 use crate::database_mark::DatabaseMark;
+use crate::datadir::DataDir;
 use crate::error::OpenError;
 use crate::layout::NAMESPACE_DIR;
 use crate::open::Part;
 use crate::settings::Settings;
-use crate::storage_base::{holds_directory, namespace_on};
+use crate::storage_base::{disk_of, holds_directory, namespace_on};
 
 /// The committer's name in the database. One manager at a time works there.
 pub const COMMITTER: &str = "manager";
@@ -28,6 +29,15 @@ pub struct DatabaseSettings {
     pub connections: usize,
     /// How long changes wait for a database that is away, before they fail.
     pub patience: Duration,
+}
+
+/// How a manager takes its place in the database.
+#[derive(Clone, Copy, Debug)]
+pub enum Claim<'a> {
+    /// At once. A manager that has the place stops.
+    AtOnce,
+    /// Only if it is still as it was found free. A manager that has the place keeps it.
+    IfFree(&'a Vacancy),
 }
 
 /// The namespace of a manager, and what holds its keys.
@@ -78,6 +88,16 @@ impl NamesEngine {
         match self {
             Self::Directory { .. } => None,
             Self::Database(postgres) => Some(postgres),
+        }
+    }
+
+    /// Whether this process may act as the one that has the namespace, for those who ask often. Always, if that is in the data directory; only one
+    /// process can have it open.
+    #[must_use]
+    pub fn has_lease(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        match self.database().cloned() {
+            None => Box::new(|| true),
+            Some(postgres) => Box::new(move || postgres.lease().is_held()),
         }
     }
 
@@ -134,19 +154,15 @@ pub(crate) struct Connected {
     mark: DatabaseMark,
 }
 
-/// Connects to the database of the manager's directory on `disk`, which belongs to `cluster`. The namespace and the directory are not changed if they do
-/// not belong together.
-pub(crate) fn connect(
-    disk: &dyn Disk,
-    cluster: ClusterId,
-    settings: &DatabaseSettings,
-) -> Result<Connected, OpenError> {
+/// Whether the database and the manager's directory on `disk`, which belongs to `cluster`, belong together, as far as that can be seen without the
+/// committer's place. Returns the mark of the directory.
+fn check(disk: &dyn Disk, cluster: ClusterId, settings: &DatabaseSettings) -> Result<Option<DatabaseMark>, OpenError> {
     let address = settings.address.to_string();
     let mark = DatabaseMark::read(disk)?;
     if mark.is_none() && holds_directory(disk, NAMESPACE_DIR)? {
         return Err(OpenError::NotInDatabase { address });
     }
-    // Before anything is written there: taking the committer's place stops the manager that has it.
+    // Before anything is written there.
     let found = Schema::connect(&settings.address)?.check()?;
     match (found, &mark) {
         (Some(found), _) if found != cluster => {
@@ -155,9 +171,37 @@ pub(crate) fn connect(
         (None, Some(mark)) => return Err(OpenError::EmptyDatabase { address, before: mark.address.clone() }),
         _ => {}
     }
+    Ok(mark)
+}
+
+/// Refuses a database that does not belong to the manager's directory `data`. Changes nothing, and disturbs no manager that works there.
+///
+/// # Errors
+///
+/// As [`crate::ManagerFoundation::open_names_in`].
+pub fn check_database(data: &DataDir, settings: &DatabaseSettings) -> Result<(), OpenError> {
+    check(&*disk_of(data), ClusterId(data.format.cluster), settings).map(drop)
+}
+
+/// Connects to the database of the manager's directory on `disk`, which belongs to `cluster`. The namespace and the directory are not changed if they do
+/// not belong together.
+pub(crate) fn connect(
+    disk: &dyn Disk,
+    cluster: ClusterId,
+    settings: &DatabaseSettings,
+    claim: Claim<'_>,
+) -> Result<Connected, OpenError> {
+    let address = settings.address.to_string();
+    let mark = check(disk, cluster, settings)?;
     let config =
         PostgresConfig { connections: settings.connections, patience: settings.patience, ..PostgresConfig::default() };
-    let postgres = Postgres::open(&settings.address, COMMITTER, config)?;
+    let postgres = match claim {
+        Claim::AtOnce => Postgres::open(&settings.address, COMMITTER, config)?,
+        Claim::IfFree(vacancy) => match Postgres::open_if_free(&settings.address, COMMITTER, config, vacancy)? {
+            Some(postgres) => postgres,
+            None => return Err(OpenError::PlaceTaken { address }),
+        },
+    };
     let found = postgres.claim(cluster)?;
     if found != cluster {
         return Err(OpenError::OtherDatabase { address, found: Box::new(found), ours: Box::new(cluster) });

@@ -11,7 +11,7 @@ use types::{ClusterId, StoreId, Timestamp};
 
 use crate::datadir::{DataDir, DirRole, DirWatch, IfNew, KEPT_PARTS};
 use crate::error::{OpenError, StoreOpenError};
-use crate::manager_names::{self, DatabaseSettings, ManagerNames, NamesEngine};
+use crate::manager_names::{self, Claim, DatabaseSettings, ManagerNames, NamesEngine};
 use crate::runs::Runs;
 use crate::settings::Settings;
 use crate::startup_report::{StartupReport, of_parts};
@@ -246,17 +246,17 @@ impl ManagerFoundation {
     ///
     /// # Errors
     ///
-    /// As [`Foundation::open`], and those of the database. It must belong to the directory: either both are new, or both have the same cluster, and the
+    /// As [`Foundation::open`], and those of the database. [`OpenError::PlaceTaken`]: the place was not free any more. The database must belong to the directory: either both are new, or both have the same cluster, and the
     /// database has at least what it had at the last start.
     pub fn open_names_in(
-        database: &DatabaseSettings,
+        (database, claim): (&DatabaseSettings, Claim<'_>),
         data: &DataDir,
         settings: &Settings,
         random: u64,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
         let disk = disk_of(data);
-        let connected = manager_names::connect(&*disk, ClusterId(data.format.cluster), database)?;
+        let connected = manager_names::connect(&*disk, ClusterId(data.format.cluster), database, claim)?;
         let storage_base = StorageBase::open(disk, settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
         let passed_over = namespace::count_to_pass_over(random);
         let names = manager_names::open(connected, &*storage_base.disk, settings, passed_over, now)?;

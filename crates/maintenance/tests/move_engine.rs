@@ -8,7 +8,7 @@ use std::time::Duration;
 use console::Exit;
 use database::{Copying, DatabaseAddress, DirectoryMark, IfThere, ImportSource, Postgres, PostgresConfig, Schema};
 use foundation::{
-    DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose,
+    Claim, DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose,
     Settings, disk_of,
 };
 use kv::{Batch, EntrySource as _, Kv, OwnedEntry};
@@ -150,7 +150,7 @@ impl Manager {
         let data = self.data();
         let settings_in =
             DatabaseSettings { address: database.clone(), connections: 2, patience: Duration::from_secs(10) };
-        let foundation = ManagerFoundation::open_names_in(&settings_in, &data, &settings(), 0, NOW)?;
+        let foundation = ManagerFoundation::open_names_in((&settings_in, Claim::AtOnce), &data, &settings(), 0, NOW)?;
         let done = work(&foundation.names.namespace);
         foundation.close().unwrap();
         Ok(done)

@@ -42,6 +42,7 @@ mod manager_node;
 mod names;
 mod open;
 mod open_lengths;
+mod other_managers;
 pub mod registration;
 mod stored_files;
 pub mod tokens;
@@ -60,8 +61,9 @@ pub use comparison::{CompareOptions, ComparisonError, ComparisonView, Disagreein
 pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
-pub use manager_node::{ManagerError, ManagerNode};
+pub use manager_node::{HasLease, ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
+pub use other_managers::OtherManagers;
 pub use stored_files::StoredFiles;
 pub use views::{
     ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
@@ -80,6 +82,9 @@ pub trait World: Send + Sync {
     fn random(&self) -> u64;
     /// Bytes that nobody can guess. `None` if the system has none.
     fn secret(&self) -> Option<[u8; 32]>;
+    /// Whether this manager may act as the one that has the database: no other one can have taken over yet. Always true if the namespace is in its own
+    /// directory.
+    fn has_lease(&self) -> bool;
     /// Whether the connection with a disk server is up at this moment. When a server dies, its clients notice as soon as this manager does, and come
     /// here at once. A stock client that is sent to a dead server again waits there for minutes.
     fn is_up(&self, node: NodeId) -> bool;
@@ -92,6 +97,8 @@ pub trait World: Send + Sync {
 /// The settings of a manager.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagerSettings {
+    /// The manager's own node.
+    pub node: NodeId,
     /// The terms of leases.
     pub terms: LeaseTerms,
     /// How long a redirect is valid, at most 60 s.
@@ -105,6 +112,7 @@ pub struct ManagerSettings {
 impl Default for ManagerSettings {
     fn default() -> Self {
         Self {
+            node: namespace::FIRST_NODE,
             terms: LeaseTerms::default(),
             capability_lifetime: std::time::Duration::from_secs(60),
             grace: std::time::Duration::from_secs(60),

@@ -35,9 +35,13 @@ pub struct ManagerNode {
     ticker: Mutex<Option<Ticker>>,
 }
 
+/// Whether the manager may act as the one that has its database ([`World::has_lease`]).
+pub type HasLease = Box<dyn Fn() -> bool + Send + Sync>;
+
 struct Outside {
     sending: Sending,
     clock: Clock,
+    has_lease: HasLease,
 }
 
 impl World for Outside {
@@ -56,6 +60,10 @@ impl World for Outside {
     fn secret(&self) -> Option<[u8; 32]> {
         let mut secret = [0; 32];
         OsRng.try_fill_bytes(&mut secret).ok().map(|()| secret)
+    }
+
+    fn has_lease(&self) -> bool {
+        (self.has_lease)()
     }
 
     fn is_up(&self, node: NodeId) -> bool {
@@ -102,7 +110,7 @@ impl Receiver for Inbox {
 }
 
 impl ManagerNode {
-    /// Starts a manager. Give [`ManagerNode::receiver`] to `links`.
+    /// Starts a manager, as the node whose connections `links` are. Give [`ManagerNode::receiver`] to `links`.
     ///
     /// # Errors
     /// [`ManagerError`].
@@ -110,8 +118,10 @@ impl ManagerNode {
         namespace: Arc<Namespace>,
         settings: ManagerSettings,
         links: &Arc<Links>,
+        has_lease: HasLease,
     ) -> Result<Self, ManagerError> {
-        let outside = Outside { sending: Sending::new(links), clock: Clock::start() };
+        let outside = Outside { sending: Sending::new(links), clock: Clock::start(), has_lease };
+        let settings = ManagerSettings { node: links.node(), ..settings };
         let manager = Manager::start(namespace, settings, Box::new(outside))?;
         let ticking = Arc::clone(&manager);
         let ticker = Ticker::start("manager", move || ticking.tick())?;

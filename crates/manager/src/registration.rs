@@ -13,6 +13,7 @@ use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
 
+use crate::HasLease;
 use crate::administrators::Administrators;
 use crate::names::Names;
 use crate::stored_files::StoredFiles;
@@ -31,6 +32,7 @@ pub struct ManagerRegistration {
     authority: Arc<Authority>,
     validity: Duration,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    may_grant: HasLease,
     /// The runs of each node, the present one last.
     runs: Tracked<HashMap<NodeId, VecDeque<u64>>>,
 }
@@ -64,14 +66,17 @@ impl std::fmt::Debug for ManagerRegistration {
 
 impl ManagerRegistration {
     /// Makes a registration service for a cluster's namespace and authority. Certificates are valid for `validity`; `clock` gives the time of day.
+    /// While the manager may not grant ([`crate::Manager::may_grant`]), no node is admitted.
     #[must_use]
     pub fn new(
         namespace: Arc<Namespace>,
         authority: Arc<Authority>,
         validity: Duration,
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+        may_grant: HasLease,
     ) -> Self {
-        Self { own: FIRST_NODE, shares: None, names: Names::new(namespace), authority, validity, clock, runs: Tracked::default() }
+        let (names, runs) = (Names::new(namespace), Tracked::default());
+        Self { own: FIRST_NODE, shares: None, names, authority, validity, clock, may_grant, runs }
     }
 
     /// That of the manager `own`, which is not the cluster's first one.
@@ -117,9 +122,30 @@ impl ManagerRegistration {
         }
     }
 
+    /// Whether a node belongs to the cluster, as its certificate says.
+    fn admit_member(&self, peer: &PeerIdentity) -> Result<(), String> {
+        let node = peer.name.node;
+        // The handshake may have begun before the authority was retired.
+        if !peer.is_trusted_by(&self.authority.set()) {
+            return Err(link::AuthorityError::Retired.to_string());
+        }
+        match self.names.read(|read| namespace::member(read, node)) {
+            // The cluster's authority may be known to a thief, who can make a certificate for any node and any roles.
+            Ok(Some(member)) if member.roles != peer.name.roles.bits() => Err(format!(
+                "node {node} did not join as {}; if its certificate was not forged, let it join again with a new token (`weir token create` on a manager)",
+                peer.name.roles
+            )),
+            Ok(Some(_)) => self.admit_if_not_cut_off(node),
+            Ok(None) => Err(format!(
+                "node {node} is not in this cluster any more; let it join again with a new token (`weir token create` on a manager)"
+            )),
+            Err(error) => Err(format!("the manager cannot look it up: {error}")),
+        }
+    }
+
     /// Signs a certificate for the next time.
     fn renew(&self, from: &PeerIdentity, request: &[u8]) -> Result<Vec<u8>, String> {
-        self.admit(from)?;
+        self.admit_member(from)?;
         if from.name.node == self.own {
             return Err("the manager signs its own certificate".into());
         }
@@ -128,7 +154,7 @@ impl ManagerRegistration {
 
     /// Tells the node which authorities to trust, and records that it has shown a certificate of the new one.
     fn authorities(&self, from: &PeerIdentity) -> Result<Vec<u8>, String> {
-        self.admit(from)?;
+        self.admit_member(from)?;
         let set = self.authority.set();
         if from.authority == Some(set.fingerprint())
             && let Err(error) = self.authority.note_renewed(from.name.node)
@@ -203,23 +229,12 @@ fn is_address(address: &str) -> bool {
 
 impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
-        let node = peer.name.node;
-        // The handshake may have begun before the authority was retired.
-        if !peer.is_trusted_by(&self.authority.set()) {
-            return Err(link::AuthorityError::Retired.to_string());
+        if !(self.may_grant)() {
+            return Err(
+                "this manager has lost touch with its database, and another one may have taken over".into()
+            );
         }
-        match self.names.read(|read| namespace::member(read, node)) {
-            // The cluster's authority may be known to a thief, who can make a certificate for any node and any roles.
-            Ok(Some(member)) if member.roles != peer.name.roles.bits() => Err(format!(
-                "node {node} did not join as {}; if its certificate was not forged, let it join again with a new token (`weir token create` on a manager)",
-                peer.name.roles
-            )),
-            Ok(Some(_)) => self.admit_if_not_cut_off(node),
-            Ok(None) => Err(format!(
-                "node {node} is not in this cluster any more; let it join again with a new token (`weir token create` on a manager)"
-            )),
-            Err(error) => Err(format!("the manager cannot look it up: {error}")),
-        }
+        self.admit_member(peer)
     }
 
     fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>> {

@@ -13,6 +13,7 @@ use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, Remo
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, NodeId, Timestamp};
 
+use crate::OtherManagers;
 use crate::names::Names;
 
 /// How often to read a token again that has changed meanwhile: each time, another node has joined with it, or it was revoked.
@@ -72,6 +73,7 @@ pub struct TokenView {
 #[derive(Clone)]
 pub struct Tokens {
     names: Names,
+    others: OtherManagers,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -81,10 +83,10 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// The tokens in `namespace`.
+    /// The tokens in `namespace`. `others` is told of each manager that joins.
     #[must_use]
-    pub fn new(namespace: Arc<Namespace>) -> Self {
-        Self { names: Names::new(namespace) }
+    pub fn new(namespace: Arc<Namespace>, others: OtherManagers) -> Self {
+        Self { names: Names::new(namespace), others }
     }
 
     /// Makes a token with which `uses` nodes can join, valid for `valid` from `now`. Show its text only to the person who asked. The token is durable when this returns.
@@ -208,7 +210,17 @@ impl TokenStore for Tokens {
                 (Admission::New, None) => return Err(TokenError::Unknown { id: presented.id }.into()),
             };
             let request = JoinNode { token, roles: wish.roles.bits(), name: wish.name.clone(), key: wish.key };
-            match self.names.change_wait((now, &Actor::admin()), Durability::Synced, request) {
+            let joining = self.others.joins(wish.roles);
+            let joined = self.names.change_wait((now, &Actor::admin()), Durability::Synced, request);
+            if let Some(joining) = joining {
+                match &joined {
+                    Ok(_) => joining.has_joined(),
+                    // Nobody knows.
+                    Err(NsError::Kv(_)) => drop(joining),
+                    Err(_) => joining.has_not_joined(),
+                }
+            }
+            match joined {
                 Ok(node) => return Ok(Joined { node, roles: wish.roles }),
                 Err(error) if error.code() == ErrorCode::Stale => {}
                 Err(error) => return Err(failed(error)),

@@ -40,6 +40,8 @@ struct Told {
     set_back: Mutex<i64>,
     sent: Mutex<Vec<(NodeId, FromManager)>>,
     cut: Mutex<Vec<NodeId>>,
+    /// Another manager may have taken over.
+    has_no_lease: Mutex<bool>,
     /// Nodes to which messages cannot be sent.
     full: Mutex<BTreeSet<NodeId>>,
 }
@@ -58,6 +60,9 @@ impl Outside for World {
     }
     fn secret(&self) -> Option<[u8; 32]> {
         Some([9; 32])
+    }
+    fn has_lease(&self) -> bool {
+        !*self.0.has_no_lease.lock()
     }
     fn is_up(&self, _: NodeId) -> bool {
         true

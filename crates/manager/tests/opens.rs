@@ -87,6 +87,9 @@ impl World for Outside {
     fn secret(&self) -> Option<[u8; 32]> {
         Some([9; 32])
     }
+    fn has_lease(&self) -> bool {
+        true
+    }
     fn is_up(&self, _: NodeId) -> bool {
         !self.0.is_cut_off.load(Ordering::Relaxed)
     }

@@ -5,13 +5,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use kv::MemoryKv;
 use link::{
-    Authority, Credentials, Identity, JoinService, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey, Roles,
-    Settings, TokenError, TokenRequest, TokenStore as _,
+    Authority, Credentials, Identity, JoinService, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey,
+    PeerIdentity, Roles, Settings, TokenError, TokenRequest, TokenStore as _,
 };
+use manager::OtherManagers;
+use manager::StoredFiles;
+use manager::administrators::Administrators;
 use manager::registration::ManagerRegistration;
 use manager::tokens::Tokens;
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
@@ -44,6 +48,8 @@ struct Cluster {
     authority: Arc<Authority>,
     namespace: Arc<Namespace>,
     tokens: Tokens,
+    others: OtherManagers,
+    may_grant: Arc<AtomicBool>,
     links: Arc<Links>,
     address: SocketAddr,
 }
@@ -64,7 +70,8 @@ impl Cluster {
     fn start(folder: TempDir, kv: Arc<MemoryKv>) -> Self {
         let authority = Arc::new(Authority::open(folder.path()).unwrap());
         let namespace = Namespace::open(Arc::clone(&kv) as _, now(), NamespaceConfig::default()).unwrap();
-        let tokens = Tokens::new(Arc::clone(&namespace));
+        let others = OtherManagers::default();
+        let tokens = Tokens::new(Arc::clone(&namespace), others.clone());
         let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let links = Links::new(us(&identity));
@@ -74,12 +81,19 @@ impl Cluster {
             validity: DAY,
             on_admission: Arc::new(|_| ()),
         };
-        let registration =
-            ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
+        let may_grant = Arc::new(AtomicBool::new(true));
+        let asked = Arc::clone(&may_grant);
+        let registration = ManagerRegistration::new(
+            Arc::clone(&namespace),
+            Arc::clone(&authority),
+            2 * DAY,
+            Box::new(now),
+            Box::new(move || asked.load(Ordering::Relaxed)),
+        );
         let others = link::OtherServices { join: Some(Arc::new(join)), admin: None };
         links.start(&listener, others, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
-        Self { folder, kv, authority, namespace, tokens, links, address }
+        Self { folder, kv, authority, namespace, tokens, others, may_grant, links, address }
     }
 
     fn restart(&mut self) {
@@ -529,7 +543,13 @@ fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
     let disk = Disk::new(&cluster, us(&identity));
     let manager = disk.0.connected().remove(0);
     let desk =
-        ManagerRegistration::new(Arc::clone(&cluster.namespace), Arc::clone(&cluster.authority), DAY, Box::new(now));
+        ManagerRegistration::new(
+            Arc::clone(&cluster.namespace),
+            Arc::clone(&cluster.authority),
+            DAY,
+            Box::new(now),
+            Box::new(|| true),
+        );
     let request = registration::Request::Renew(NewKey::draw().unwrap().renewal(&manager.name).unwrap());
     let answer = desk.answer(&manager, &link::encode(&request).unwrap()).unwrap();
     match link::decode(&answer).unwrap() {

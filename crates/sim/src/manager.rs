@@ -129,6 +129,11 @@ impl manager::World for World {
         Some(lock(&self.0).rng.random())
     }
 
+    /// The namespace is in its own directory.
+    fn has_lease(&self) -> bool {
+        true
+    }
+
     /// The manager notices a lost connection only through this call.
     fn is_up(&self, _node: NodeId) -> bool {
         true

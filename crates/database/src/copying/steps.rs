@@ -62,8 +62,7 @@ impl Copying {
 
     /// Closes the database. A manager that still runs loses its place, so that it cannot commit.
     pub(super) fn close(&mut self, reason: &str) -> Result<(), DatabaseError> {
-        let nobody: [u8; 16] = rand::random();
-        self.connection.query("UPDATE weir.committers SET fence = fence + 1, process = $1", &[&nobody.as_slice()])?;
+        self.connection.query("UPDATE weir.committers SET fence = fence + 1, process = '', holder = NULL", &[])?;
         schema::close(&mut self.connection, Some(reason))
     }
 

@@ -40,7 +40,7 @@ impl Committer {
     /// Commits until the queue is closed.
     pub(super) fn run(mut self) {
         let (queue, answers) = (Arc::clone(&self.queue), self.answers.take());
-        let limits = (self.config.batch_ops_max, self.config.linger);
+        let limits = (self.config.batch_ops_max, self.config.linger, None);
         commit_until_closed(&queue, answers, limits, |mut requests, give| {
             while !requests.is_empty() {
                 let completions = self.commit(&mut requests);

@@ -11,21 +11,19 @@ use super::responder::{Answers, Completions};
 pub type Give<'a> = &'a mut dyn FnMut(Completions, bool);
 
 /// Takes operations from `queue`, at most `ops_max` together, lets `commit` commit them, and answers, until the queue is closed. `linger`: how
-/// long it waits for the clients of the last operations to return. A panic breaks the queue off, so that no thread waits for it.
+/// long it waits for the clients of the last operations to return. `idle`: `commit` is called without operations when none came for so long. A panic
+/// breaks the queue off, so that no thread waits for it.
 pub fn commit_until_closed(
     queue: &Queue,
     answers: Option<Answers>,
-    (ops_max, linger): (usize, Duration),
+    (ops_max, linger, idle): (usize, Duration, Option<Duration>),
     mut commit: impl FnMut(VecDeque<Request>, Give<'_>),
 ) {
     enter_engine();
     let mut work = || {
         let mut expected = 0;
         loop {
-            let requests = queue.take(ops_max, expected, linger);
-            if requests.is_empty() {
-                return;
-            }
+            let Some(requests) = queue.take(ops_max, expected, linger, idle) else { return };
             // Clients that were answered together return together. Committing with half of them would keep them split.
             expected = if requests.len() > 4 { requests.len() - requests.len() / 4 } else { 0 };
             commit(requests, &mut |completions, is_last| {

@@ -93,16 +93,32 @@ impl Queue {
     }
 
     /// Takes up to `max` operations and waits for the first. If fewer than `expected` are queued, waits up to `linger`
-    /// for more. Returns nothing once the queue is closed and empty.
-    pub fn take(&self, max: usize, expected: usize, linger: Duration) -> VecDeque<Request> {
+    /// for more. Returns no operations if none came for as long as `idle`, and `None` once the queue is closed and empty.
+    pub fn take(
+        &self,
+        max: usize,
+        expected: usize,
+        linger: Duration,
+        idle: Option<Duration>,
+    ) -> Option<VecDeque<Request>> {
         let mut state = self.state.lock();
+        let until = idle.map(|idle| Instant::now() + idle);
         while state.waiting.is_empty() {
             if state.closed {
-                return VecDeque::new();
+                return None;
             }
             state.asleep = true;
-            self.came.wait(&mut state);
+            let is_idle = match until {
+                Some(until) => self.came.wait_until(&mut state, until).timed_out(),
+                None => {
+                    self.came.wait(&mut state);
+                    false
+                }
+            };
             state.asleep = false;
+            if is_idle && state.waiting.is_empty() && !state.closed {
+                return Some(VecDeque::new());
+            }
         }
         if state.waiting.len() < expected.min(max) && !state.closed {
             let until = Instant::now() + linger;
@@ -124,7 +140,7 @@ impl Queue {
         if wake {
             self.room.notify_all();
         }
-        taken
+        Some(taken)
     }
 
     /// Whether no operation waits.

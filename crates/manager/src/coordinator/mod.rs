@@ -28,7 +28,7 @@ use types::{LocationRanges, NodeId, SessionId};
 use crate::capability_clock::CapabilityClock;
 use crate::names::Names;
 use crate::tracked::{Tracked, TrackedGuard};
-use crate::{ManagerSettings, World};
+use crate::{ManagerSettings, OtherManagers, World};
 use default_policy::DefaultPolicy;
 use fencing::Waiting;
 pub(crate) use fencing::{Ended, Placing, has_older_version};
@@ -67,6 +67,9 @@ impl PublishedView {
 pub(crate) struct Coordinator {
     names: Names,
     world: Arc<dyn World>,
+    /// This manager's node.
+    own: NodeId,
+    others: OtherManagers,
     terms: LeaseTerms,
     clock: CapabilityClock,
     state: Tracked<CoordinatorState>,
@@ -122,6 +125,8 @@ impl Coordinator {
         let sessions = Sessions::new(settings.terms, names.session(), now, names.read(namespace::nodes)?);
         let sessions = sessions.at_random_distance(world.random());
         let (servers, groups) = names.read(read)?;
+        let others = OtherManagers::default();
+        others.end_look(others.begin_look(), settings.node, &names.read(namespace::members)?);
         let is_decided = names.read(namespace::default_policy)?.is_some();
         let cut_off = names.read(namespace::cut_off)?;
         let view = ClusterView {
@@ -155,6 +160,8 @@ impl Coordinator {
         let this = Self {
             names,
             world,
+            own: settings.node,
+            others,
             terms: settings.terms,
             clock,
             state: Tracked::new(state),
@@ -195,6 +202,20 @@ impl Coordinator {
     /// Whether a disk server has reported objects that are newer than the namespace.
     pub(crate) fn is_older(&self) -> bool {
         self.lock().is_older
+    }
+
+    /// See [`crate::Manager::may_grant`].
+    pub(crate) fn may_grant(&self) -> bool {
+        self.world.has_lease() || !self.others.exist()
+    }
+
+    /// This manager's node.
+    pub(crate) fn own(&self) -> NodeId {
+        self.own
+    }
+
+    pub(crate) fn other_managers(&self) -> &OtherManagers {
+        &self.others
     }
 
     /// Sets the manager's address for clients, `host:port`.

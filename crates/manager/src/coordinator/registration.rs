@@ -175,8 +175,9 @@ impl Coordinator {
 
     /// Reads which nodes and stores exist.
     fn look(&self) -> Result<(), NsError> {
-        let number = self.lock().begin_look();
+        let (number, look) = (self.lock().begin_look(), self.others.begin_look());
         let (members, stores) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
+        self.others.end_look(look, self.own, &members);
         self.lock().end_look(number, members, stores);
         Ok(())
     }
@@ -240,8 +241,12 @@ impl Coordinator {
         Ok(self.lock().is_member(node))
     }
 
-    /// A node asks for a session. The record of the session is durable before the node gets it.
+    /// A node asks for a session. The record of the session is durable before the node gets it. Without a lease of its own the manager says nothing: the
+    /// node asks again, here or at the manager that has taken over.
     pub(crate) fn register(self: &Arc<Self>, request: Register) {
+        if !self.may_grant() {
+            return;
+        }
         let keep = self.lock().sessions_mut().to_keep(&request);
         let Some(record) = keep else { return self.give_session(&request) };
         let this = Arc::clone(self);
@@ -265,7 +270,8 @@ impl Coordinator {
         }
         let registered = {
             let mut state = self.lock();
-            if state.is_member(request.node) { state.sessions_mut().register(now, request) } else { None }
+            // The record may have taken long.
+            if self.may_grant() && state.is_member(request.node) { state.sessions_mut().register(now, request) } else { None }
         };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, boot_generation = registered.boot_generation.0, "a disk server is there");
@@ -274,8 +280,11 @@ impl Coordinator {
         }
     }
 
-    /// A node extends its session.
+    /// A node extends its session. Without a lease of its own the manager says nothing: the node's session may go on when the lease is back.
     pub(crate) fn renew(&self, now: Time, node: NodeId, session: SessionId, number: u64) {
+        if !self.may_grant() {
+            return;
+        }
         let is_good = self.lock().renew(now, node, session);
         let wall = self.clock.time(now);
         self.world.tell(

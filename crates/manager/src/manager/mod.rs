@@ -35,7 +35,7 @@ use crate::without_primary::WritesWithoutPrimary;
 use crate::{
     ApplyError, ApplyOptions, ApplyView, AuditView, CompareOptions, ComparisonError, ComparisonView, DamageView,
     DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
-    Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+    OtherManagers, Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
 };
 
 /// A manager.
@@ -169,6 +169,19 @@ impl Manager {
     #[must_use]
     pub fn namespace(&self) -> &Arc<Namespace> {
         self.names.namespace()
+    }
+
+    /// Whether this manager may give disk servers sessions and leases: it has the lease of its database, or there is no other manager that could take
+    /// over.
+    #[must_use]
+    pub fn may_grant(&self) -> bool {
+        self.coordinator.may_grant()
+    }
+
+    /// Whether the cluster has other managers. Whoever adds one says so here.
+    #[must_use]
+    pub fn other_managers(&self) -> &OtherManagers {
+        self.coordinator.other_managers()
     }
 
     /// Sets the manager's address for clients, `host:port`. Disk servers send clients there.

@@ -1,0 +1,181 @@
+//! The lease of a committer's place, as decisions without a clock and without a connection.
+//!
+//! The process that has the place changes its row at least once a second. Each change that the database has confirmed extends its lease, counted from
+//! the moment at which the change was *sent*. Another process looks at the row, and may take the place when it has not changed for [`Terms::silence`],
+//! counted from the moment at which the answer that first showed this state *arrived*. So between the two counts lies the change itself, whatever the
+//! network does: within [`Terms::drift_ppm`], the lease is over before the silence is.
+//!
+//! The row may change between the last look and the attempt to take the place. So the attempt names the state that was seen, and changes nothing if the
+//! row has another one.
+
+use std::time::{Duration, Instant};
+
+/// How long a lease and the silence before a take-over are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    /// The length of a lease, from the sending of a change.
+    pub(crate) lease: Duration,
+    /// How long a row must not have changed before another process takes the place.
+    pub(crate) silence: Duration,
+    /// Two answers further apart than this prove nothing about the time between them. After an outage of the database, the process that has the place
+    /// gets the whole silence again to return.
+    pub(crate) gap: Duration,
+    /// The bound on how much faster or slower than true time any clock runs, in millionths.
+    pub(crate) drift_ppm: u32,
+}
+
+impl Terms {
+    /// What all managers use.
+    pub(crate) const DEFAULT: Self = Self {
+        lease: Duration::from_secs(4),
+        silence: Duration::from_secs(5),
+        gap: Duration::from_secs(2),
+        drift_ppm: 10_000,
+    };
+}
+
+/// Whether a process may act as the one that has the place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceLease {
+    /// It may: no other process can have the place yet.
+    Held {
+        /// For so long, if the database confirms nothing more.
+        left: Duration,
+    },
+    /// It may not: another process may have taken the place.
+    Lapsed {
+        /// Since so long.
+        lasted: Duration,
+    },
+}
+
+impl PlaceLease {
+    /// Whether it is held.
+    #[must_use]
+    pub fn is_held(self) -> bool {
+        matches!(self, Self::Held { .. })
+    }
+}
+
+/// The lease of the process that has the place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnLease {
+    terms: Terms,
+    until: Instant,
+    /// The place was given up or lost.
+    is_over: bool,
+}
+
+impl OwnLease {
+    /// The place was taken, by a change that was sent at `sent`.
+    pub(crate) fn new(terms: Terms, sent: Instant) -> Self {
+        Self { terms, until: sent + terms.lease, is_over: false }
+    }
+
+    /// The database has confirmed a change of the row that was sent at `sent`.
+    pub(crate) fn confirmed(&mut self, sent: Instant) {
+        if !self.is_over {
+            self.until = self.until.max(sent + self.terms.lease);
+        }
+    }
+
+    /// The place is given up, or lost.
+    pub(crate) fn end(&mut self, now: Instant) {
+        self.until = self.until.min(now);
+        self.is_over = true;
+    }
+
+    /// What holds now.
+    pub(crate) fn at(&self, now: Instant) -> PlaceLease {
+        match self.until.checked_duration_since(now) {
+            Some(left) if left > Duration::ZERO => PlaceLease::Held { left },
+            _ => PlaceLease::Lapsed { lasted: now.saturating_duration_since(self.until) },
+        }
+    }
+}
+
+/// What a row of `weir.committers` says about who has the place. Each change of the place makes it another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PlaceRow {
+    /// The process; empty if it has given the place up.
+    pub(crate) process: Vec<u8>,
+    /// The fence of its connection.
+    pub(crate) fence: i64,
+    /// Its last batch.
+    pub(crate) batch: i64,
+    /// Its last sign of life without a batch.
+    pub(crate) beat: i64,
+}
+
+/// The state in which a place was found free: [`crate::Postgres::open_if_free`] takes it only if it still has this state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vacancy(pub(crate) Option<PlaceRow>);
+
+/// What a look at the row means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Judged {
+    /// A process has the place, or may have it.
+    Held {
+        /// The row has not changed for so long.
+        quiet: Duration,
+    },
+    /// Nobody has it.
+    Free(Vacancy),
+    /// The database has lost at least so many batches.
+    Lost(i64),
+}
+
+/// What a process that wants the place has seen of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Silence {
+    terms: Terms,
+    seen: Option<Seen>,
+    /// The highest batch that was seen.
+    batch: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    row: PlaceRow,
+    /// When the first answer with this row arrived.
+    since: Instant,
+    /// When the last one did.
+    last: Instant,
+}
+
+impl Silence {
+    pub(crate) fn new(terms: Terms) -> Self {
+        Self { terms, seen: None, batch: None }
+    }
+
+    /// The answer to a look arrived at `arrived`; `row` is what it showed. `None`: there is no row.
+    pub(crate) fn answered(&mut self, arrived: Instant, row: Option<PlaceRow>) -> Judged {
+        let lost = match (self.batch, &row) {
+            (Some(known), Some(row)) => known - row.batch,
+            (Some(known), None) => known.max(1),
+            (None, _) => 0,
+        };
+        if lost > 0 {
+            self.seen = None;
+            return Judged::Lost(lost);
+        }
+        let Some(row) = row else { return Judged::Free(Vacancy(None)) };
+        self.batch = Some(row.batch);
+        if row.process.is_empty() {
+            self.seen = None;
+            return Judged::Free(Vacancy(Some(row)));
+        }
+        let same = self.seen.take().filter(|seen| {
+            seen.row == row && arrived.saturating_duration_since(seen.last) <= self.terms.gap
+        });
+        let since = same.map_or(arrived, |seen| seen.since);
+        self.seen = Some(Seen { row: row.clone(), since, last: arrived });
+        let quiet = arrived.saturating_duration_since(since);
+        if quiet >= self.terms.silence { Judged::Free(Vacancy(Some(row))) } else { Judged::Held { quiet } }
+    }
+
+    /// A look was not answered.
+    pub(crate) fn unanswered(&mut self) {
+        self.seen = None;
+    }
+}
