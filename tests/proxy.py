@@ -74,11 +74,15 @@ class Proxy:
             for end in pair:
                 _reset(end)
 
-    def away(self, seconds: float) -> None:
-        """Ends every connection, and listens again only after that time."""
+    def go_away(self) -> None:
+        """Ends every connection, and does not listen any more."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
+
+    def away(self, seconds: float) -> None:
+        """Ends every connection, and listens again only after that time."""
+        self.go_away()
         threading.Timer(seconds, self._listen).start()
 
     def stall(self, *directions: str) -> None:

@@ -91,7 +91,7 @@ class Stranger:
 def test_older_and_newer_nodes_are_told_who_is_behind(cluster, early, tmp_path):
     disk = cluster.disks[1]
     stranger = Stranger(disk.home / "data/node/identity", tmp_path)
-    for versions, words in [((12, 13), "versions 12 to 13"), ((0, 0), "version 0")]:
+    for versions, words in [((13, 14), "versions 13 to 14"), ((0, 0), "version 0")]:
         refused, why = stranger.verdict_on(cluster.manager, *versions)
         assert refused == 1 and words in why and "upgrade node" in why, why
         until(lambda words=words: words in cluster.manager.log_text(), 10)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_error;
+use rustix::net::sockopt::{set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout, socket_error};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::settings::TICK;
@@ -16,21 +16,61 @@ use crate::waiting::Waiting;
 use crate::watch::WaitReason;
 use crate::{ClientError, Endpoint};
 
-/// Connects to the server of `waiting`. `most`: the time for each of its addresses.
+/// The time for a server, or an address of its name, after which another one is tried.
+const NEXT_AFTER: Duration = Duration::from_secs(3);
+/// After this idle time the kernel probes a server that another one can replace.
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+/// How long such a server may acknowledge nothing: neither what is sent to it, nor the probes.
+const LOST_AFTER: Duration = Duration::from_secs(15);
+
+/// Returns the time for one server or address, of the time for a connection. `has_next`: another one is tried after it.
+pub(crate) fn within(most: Duration, has_next: bool) -> Duration {
+    if has_next { most.min(NEXT_AFTER) } else { most }
+}
+
+/// Connects to the server of `waiting`. `most`: the time for each of its addresses. Also returns whether the name has
+/// the addresses of one machine.
 ///
 /// # Errors
 /// [`ClientError::Connect`], [`ClientError::Stopped`].
-pub(crate) fn connect(waiting: &Waiting, most: Duration) -> Result<TcpStream, ClientError> {
-    let server = &waiting.server;
-    let failed = |source| ClientError::Connect { server: server.clone(), source };
+pub(crate) fn connect(waiting: &Waiting, most: Duration) -> Result<(TcpStream, bool), ClientError> {
+    connect_first(&addresses(&waiting.server, waiting, most)?, waiting, most)
+}
+
+/// Connects to the first of the addresses that answers.
+fn connect_first(
+    addresses: &[SocketAddr],
+    waiting: &Waiting,
+    most: Duration,
+) -> Result<(TcpStream, bool), ClientError> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses(server, waiting, most)? {
-        match connect_to(address, waiting, most)? {
-            Ok(socket) => return Ok(socket),
+    for (at, address) in addresses.iter().enumerate() {
+        let has_next = at + 1 < addresses.len();
+        match connect_to(*address, waiting, within(most, has_next))? {
+            Ok(socket) => return Ok((socket, is_one_machine(addresses))),
             Err(error) => last = error,
         }
     }
-    Err(failed(last))
+    Err(ClientError::Connect { server: waiting.server.clone(), source: last })
+}
+
+/// Whether these may be the addresses of one machine: one of each kind.
+fn is_one_machine(addresses: &[SocketAddr]) -> bool {
+    let of_kind = |is_v4| addresses.iter().filter(|address| address.is_ipv4() == is_v4).count();
+    of_kind(true) <= 1 && of_kind(false) <= 1
+}
+
+/// Lets the kernel end the connection if the other machine is gone without a word. Where another server can answer instead,
+/// that is better than to wait.
+///
+/// # Errors
+/// An error of the system.
+pub(crate) fn notice_loss(socket: &TcpStream) -> io::Result<()> {
+    set_tcp_keepidle(socket, PROBE_AFTER)?;
+    set_tcp_keepintvl(socket, PROBE_AFTER)?;
+    // This also bounds how long the probes may be unanswered.
+    set_tcp_user_timeout(socket, u32::try_from(LOST_AFTER.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
 }
 
 /// Looks at the clock. The end of the deadline is no error of its own here: the connection was not made in time.
@@ -101,4 +141,42 @@ fn connect_to(
         Ok(Ok(())) => socket.set_nonblocking(false).map(|()| socket),
         Ok(Err(error)) | Err(error) => Err(error.into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use std::net::TcpListener;
+
+    use rustix::net::sockopt::{tcp_keepidle, tcp_user_timeout};
+
+    use super::*;
+    use crate::Settings;
+    use crate::deadline::Deadline;
+
+    #[test]
+    fn the_addresses_of_a_name_are_tried_one_after_the_other() {
+        let live = TcpListener::bind("127.0.0.1:0").unwrap();
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let settings = Settings::default();
+        let server = Endpoint::parse("managers.example.org").unwrap();
+        let waiting = Waiting::new(&server, "connect", Deadline::new(&settings, Instant::now()), &settings);
+        let connect = |addresses: &[SocketAddr]| connect_first(addresses, &waiting, Duration::from_secs(5));
+        let (socket, is_only) = connect(&[dead, live.local_addr().unwrap()]).unwrap();
+        assert_eq!((socket.peer_addr().unwrap(), is_only), (live.local_addr().unwrap(), false));
+        notice_loss(&socket).unwrap();
+        assert_eq!(tcp_keepidle(&socket).unwrap(), PROBE_AFTER);
+        assert_eq!(u128::from(tcp_user_timeout(&socket).unwrap()), LOST_AFTER.as_millis());
+        assert!(connect(&[live.local_addr().unwrap()]).unwrap().1);
+        let v6 = "[::1]:1".parse().unwrap();
+        assert!(is_one_machine(&[v6, dead]) && !is_one_machine(&[v6, v6]) && !is_one_machine(&[dead, v6, dead]));
+        for none in [&[][..], &[dead], &[dead, dead]] {
+            assert!(matches!(connect(none).unwrap_err(), ClientError::Connect { .. }));
+        }
+        assert_eq!(
+            [within(Duration::from_secs(10), true), within(Duration::from_secs(10), false)],
+            [NEXT_AFTER, Duration::from_secs(10)]
+        );
+    }
 }

@@ -25,7 +25,7 @@ pub enum FollowError {
     #[error("{url} is interrupted: its writer went away; {at} bytes were read")]
     Interrupted {
         /// The file.
-        url: Url,
+        url: Box<Url>,
         /// The end of what was read, in bytes.
         at: u64,
     },
@@ -72,7 +72,7 @@ impl<B: DerefMut<Target = [u8]>> Follower<B> {
         match state {
             FileState::BeingWritten => followed.add_words("weir.follow=1"),
             FileState::Complete => {}
-            FileState::Interrupted => return Err(FollowError::Interrupted { url: url.clone(), at: 0 }),
+            FileState::Interrupted => return Err(FollowError::Interrupted { url: Box::new(url.clone()), at: 0 }),
         }
         let file = client.open(&followed, OpenOptions::READ, 0)?;
         let id = file.stat().id;
@@ -131,7 +131,7 @@ impl<B: DerefMut<Target = [u8]>> Follower<B> {
     pub fn at_end(&mut self, at: u64) -> Result<AtEnd, FollowError> {
         match FileState::of(&mut self.client, &self.url)? {
             FileState::BeingWritten => Ok(AtEnd::NotYet),
-            FileState::Interrupted => Err(FollowError::Interrupted { url: self.url.clone(), at }),
+            FileState::Interrupted => Err(FollowError::Interrupted { url: Box::new(self.url.clone()), at }),
             FileState::Complete => {
                 let stat = self.client.stat(&self.url)?;
                 if stat.id != self.id || stat.size < at {
@@ -147,7 +147,7 @@ impl<B: DerefMut<Target = [u8]>> Follower<B> {
     /// Why a read at `at` was refused. An interrupted file is no longer shown to a follower.
     pub fn refused(&mut self, error: ClientError, at: u64) -> FollowError {
         match FileState::of(&mut self.client, &self.url) {
-            Ok(FileState::Interrupted) => FollowError::Interrupted { url: self.url.clone(), at },
+            Ok(FileState::Interrupted) => FollowError::Interrupted { url: Box::new(self.url.clone()), at },
             _ => error.into(),
         }
     }

@@ -69,7 +69,7 @@ impl Client {
 
     fn connect_within(&mut self, url: &Url, within: (&str, Deadline)) -> Result<Session, ClientError> {
         let session = Session::connect_within(url, &self.settings, within)?;
-        self.settings.met.add(&url.server);
+        self.settings.met.add(session.server());
         Ok(session)
     }
 
@@ -89,7 +89,8 @@ impl Client {
     /// Returns a connection, and whether it existed already. Servers end idle connections after some hours. Such a
     /// connection is not used. No request was sent over it, so a new connection serves any request.
     fn session_for(&mut self, url: &Url, (what, until): (&str, Deadline)) -> Result<(Session, bool), ClientError> {
-        if let Some(mut session) = self.sessions.remove(&(url.server.clone(), url.user.clone())) {
+        for server in self.settings.met.in_order(url, Instant::now()) {
+            let Some(mut session) = self.sessions.remove(&(server, url.user.clone())) else { continue };
             let is_safe = session.is_encrypted() || !url.tls;
             if is_safe && !session.is_stale() {
                 session.take_up(what, until);
@@ -102,6 +103,19 @@ impl Client {
     /// Gives back a connection on which no request is under way.
     pub fn give_back(&mut self, session: Session, url: &Url) {
         self.sessions.insert((session.server().clone(), url.user.clone()), session);
+    }
+
+    /// Gives back a connection on which `at` has answered with a redirect. If that leads to another server of the list that was asked, that one knows more:
+    /// the next request goes there at once.
+    fn redirected_by(&mut self, session: Session, at: &Url, (asked, redirect): (&Url, &Redirect)) {
+        let by = session.server().clone();
+        if !asked.others.is_empty()
+            && asked.is_at(&by)
+            && follow(at, redirect).is_ok_and(|to| to.server != by && asked.is_at(&to.server))
+        {
+            self.settings.met.ask_last(&by, Instant::now());
+        }
+        self.give_back(session, at);
     }
 
     /// Returns the attributes of `url`.
@@ -142,7 +156,7 @@ impl Client {
         let (mut at, mut redirects, mut given) = (url.clone(), 0, false);
         let mut attempts = Attempts::new(&what, self.begin());
         loop {
-            let known = self.settings.met.has(&at.server);
+            let known = self.settings.met.has_one_of(&at) || redirects > 0 && !url.others.is_empty();
             let (mut session, kept) = match self.session_for(&at, attempts.within()) {
                 Ok(session) => session,
                 Err(failed) => {
@@ -164,7 +178,7 @@ impl Client {
                     return Ok(());
                 }
                 Ok(Some(redirect)) => {
-                    self.give_back(session, &at);
+                    self.redirected_by(session, &at, (url, &redirect));
                     redirects += 1;
                     if redirects > self.settings.redirects_max {
                         let limit = self.settings.redirects_max;
@@ -469,7 +483,7 @@ impl Client {
         let from = (url.clone(), at);
         let mut file = RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone());
         // A stock server may have led to a cluster's manager, which chose. It would not understand weir's hints.
-        file.is_of_cluster = led_by.as_ref() == Some(&url.server)
+        file.is_of_cluster = led_by.as_ref().is_some_and(|by| url.is_at(by))
             && url.word(OBJECT_KEY).is_none()
             && file.url.word(OBJECT_KEY).is_some();
         // Other servers do not know the extension, and may have anything there.
@@ -530,7 +544,7 @@ impl Client {
             retarget(&mut asked, &at);
         }
         loop {
-            let known = self.settings.met.has(&at.server);
+            let known = self.settings.met.has_one_of(&at);
             let connected = self.session_for(&at, attempts.within());
             let reached = connected.is_ok();
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
@@ -549,7 +563,7 @@ impl Client {
                     return Err(refused);
                 }
                 Ok((Ok(Answer::Elsewhere(redirect)), session)) => {
-                    self.give_back(session, &at);
+                    self.redirected_by(session, &at, (url, &redirect));
                     redirects += 1;
                     if redirects > self.settings.redirects_max {
                         let limit = self.settings.redirects_max;
@@ -574,12 +588,14 @@ impl Client {
                     // request carries the client's own word. Another server might create it twice.
                     (true, true) => repeatable || at.word(OPAQUE_KEY).is_some(),
                     (true, false) => repeatable,
+                    // A redirect may lead to a manager that is gone. The others notice that.
+                    (false, _) if redirects > 0 && !first.others.is_empty() => true,
                     (false, true) => known || !first.has_tried(&at.server.host),
                     (false, false) => known,
                 };
                 attempts.next(failed, again, &at, &self.settings)?;
-                // The server that redirected an open knows other servers for it.
-                if led {
+                // The server that redirected an open knows other servers for it. One that has redirected to another manager does not.
+                if led && !first.is_at(&at.server) {
                     first.add_tried(&at.server.host);
                 }
             }
@@ -710,7 +726,7 @@ pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError
                 true => Endpoint::parse(&text).map_err(bad)?,
                 false => Endpoint { host: host.to_owned(), port: *port },
             };
-            let mut to = Url { server, ..from.clone() };
+            let mut to = from.at(server);
             to.add_words(more);
             Ok(to)
         }

@@ -16,7 +16,7 @@ use signing::Signer;
 use wire::response::{Attn, Redirect, ServerFlags};
 use wire::{RESPONSE_HEADER_LEN, Request, Response, ResponseHeader, ResponseStatus, SessionId, StreamId};
 
-use crate::connect::connect;
+use crate::connect;
 use crate::deadline::Deadline;
 use crate::fs::{has_mark, unsendable_mark};
 use crate::pace::{Pace, WaitLimit};
@@ -90,7 +90,7 @@ pub(crate) enum Answer {
 }
 
 impl Session {
-    /// Connects to the server of `url` and logs in as its user, over TLS if `url` says so.
+    /// Connects to the server of `url`, or to one of them, and logs in as its user, over TLS if `url` says so.
     ///
     /// # Errors
     /// [`ClientError::Connect`], [`ClientError::NotXrootd`], [`ClientError::Tls`], [`ClientError::NoTls`],
@@ -105,17 +105,45 @@ impl Session {
         settings: &Settings,
         (what, deadline): (&str, Deadline),
     ) -> Result<Self, ClientError> {
-        let server = &url.server;
+        let servers = settings.met.in_order(url, Instant::now());
+        let (last, first) = servers.split_last().unwrap_or((&url.server, &[]));
+        for server in first {
+            match Self::connect_to(url, (server, true), settings, (what, deadline)) {
+                Err(error) if error.may_help_to_retry() && !deadline.is_over(Instant::now()) => {
+                    settings.met.ask_last(server, Instant::now());
+                    tracing::info!(%error, "the next server of the list is asked");
+                }
+                result => return result,
+            }
+        }
+        let connected = Self::connect_to(url, (last, false), settings, (what, deadline));
+        if !first.is_empty() && connected.as_ref().is_err_and(ClientError::may_help_to_retry) {
+            settings.met.ask_last(last, Instant::now());
+        }
+        connected
+    }
+
+    /// The same for one server of `url`. `has_next`: another one is asked after it.
+    fn connect_to(
+        url: &Url,
+        (server, has_next): (&Endpoint, bool),
+        settings: &Settings,
+        (what, deadline): (&str, Deadline),
+    ) -> Result<Self, ClientError> {
         settings.stop.check()?;
         settings.reach.check(server)?;
         let waiting = Waiting::new(server, what, deadline, settings);
         let cannot = |source| ClientError::Connect { server: server.clone(), source };
-        let socket = connect(&waiting, settings.connect_timeout)?;
+        let most = connect::within(settings.connect_timeout, has_next);
+        let (socket, is_only) = connect::connect(&waiting, most)?;
         socket.set_nodelay(true).map_err(cannot)?;
         socket.set_read_timeout(Some(TICK)).map_err(cannot)?;
         socket.set_write_timeout(Some(TICK)).map_err(cannot)?;
         set_socket_keepalive(&socket, true).map_err(|error| cannot(error.into()))?;
-        set_tcp_keepidle(&socket, KEEP_ALIVE).map_err(|error| cannot(error.into()))?;
+        match is_only && url.others.is_empty() {
+            true => set_tcp_keepidle(&socket, KEEP_ALIVE).map_err(|error| cannot(error.into()))?,
+            false => connect::notice_loss(&socket).map_err(cannot)?,
+        }
         let mut session = Self {
             waiting,
             socket,
@@ -124,7 +152,7 @@ impl Session {
             round_trip: Duration::MAX,
             id: SessionId::default(),
             flags: ServerFlags::NONE,
-            patience: settings.connect_timeout,
+            patience: most,
             silence_max: settings.silence_max,
             wait_max: settings.wait_max,
             rate: settings.rate.clone(),

@@ -1,6 +1,6 @@
 //! The client's patience, its stop, the servers that it may connect to, whom it trusts, and its identity.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::rate::RateLimit;
 use crate::watch::Watch;
-use crate::{Authorities, ClientError, Credentials, Endpoint};
+use crate::{Authorities, ClientError, Credentials, Endpoint, Url};
 
 /// How often a wait checks whether it must stop.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -74,27 +74,61 @@ impl Default for Settings {
 }
 
 /// Servers that a client has reached. If such a server cannot be reached later, all clients that share this set
-/// wait for it. They do not wait for a server that was never reached.
+/// wait for it. They do not wait for a server that was never reached. They also share which servers of a list to ask last.
 #[derive(Clone, Default, Debug)]
-pub struct ReachedServers(Arc<Mutex<HashSet<Endpoint>>>);
+pub struct ReachedServers(Arc<Mutex<Reached>>);
+
+#[derive(Default, Debug)]
+struct Reached {
+    servers: HashSet<Endpoint>,
+    /// Servers of lists that could not be reached, or that have redirected to another one of their list, and when.
+    last: HashMap<Endpoint, Instant>,
+}
+
+/// How long a server is asked after the others of its list.
+const LAST_FOR: Duration = Duration::from_secs(30);
 
 impl ReachedServers {
     pub(crate) fn add(&self, server: &Endpoint) {
-        let mut met = self.0.lock();
+        let met = &mut self.0.lock().servers;
         if !met.contains(server) {
             met.insert(server.clone());
         }
     }
 
+    /// For a while, the other servers of its list are asked before this one.
+    pub(crate) fn ask_last(&self, server: &Endpoint, now: Instant) {
+        self.0.lock().last.insert(server.clone(), now);
+    }
+
+    /// Returns the servers of `url` in the order in which to ask them.
+    pub(crate) fn in_order(&self, url: &Url, now: Instant) -> Vec<Endpoint> {
+        let mut servers: Vec<Endpoint> = url.servers().cloned().collect();
+        if servers.len() > 1 {
+            let last = &self.0.lock().last;
+            let is_recent = |since: &&Instant| now.saturating_duration_since(**since) < LAST_FOR;
+            // Those without a mark first, then the one with the oldest mark. Otherwise as they are written.
+            servers.sort_by_key(|server| last.get(server).filter(is_recent).copied());
+        }
+        servers
+    }
+
+    /// Whether one of the servers of `url` was reached.
+    #[must_use]
+    pub fn has_one_of(&self, url: &Url) -> bool {
+        let met = self.0.lock();
+        url.servers().any(|server| met.servers.contains(server))
+    }
+
     /// The caller has given this server up: no client waits for it any more, until one reaches it again.
     pub fn forget(&self, server: &Endpoint) {
-        self.0.lock().remove(server);
+        self.0.lock().servers.remove(server);
     }
 
     /// Whether the server was reached.
     #[must_use]
     pub fn has(&self, server: &Endpoint) -> bool {
-        self.0.lock().contains(server)
+        self.0.lock().servers.contains(server)
     }
 }
 
@@ -167,5 +201,35 @@ impl AllowedServers {
 impl fmt::Debug for AllowedServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Reach(some)" } else { "Reach(all)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_failed_is_asked_last_for_a_while() {
+        let (met, now) = (ReachedServers::default(), Instant::now());
+        let url = Url::parse("root://m1,m2,m3//a").unwrap();
+        let order = |after: Duration| {
+            let hosts: Vec<String> = met.in_order(&url, now + after).into_iter().map(|server| server.host).collect();
+            hosts.join(" ")
+        };
+        let fails = |host: &str, after: u64| {
+            met.ask_last(&Endpoint::parse(host).unwrap(), now + Duration::from_secs(after));
+        };
+        assert_eq!(order(Duration::ZERO), "m1 m2 m3");
+        fails("m1", 0);
+        assert_eq!(order(Duration::from_secs(1)), "m2 m3 m1");
+        fails("m2", 5);
+        assert_eq!(order(Duration::from_secs(6)), "m3 m1 m2", "the one that failed first may be back first");
+        assert_eq!(order(LAST_FOR), "m1 m3 m2");
+        assert_eq!(order(LAST_FOR * 2), "m1 m2 m3");
+        assert!(!met.has_one_of(&url));
+        met.add(&url.others[1]);
+        assert!(met.has_one_of(&url) && !met.has_one_of(&Url::parse("root://m1,m2//a").unwrap()));
     }
 }

@@ -58,7 +58,7 @@ impl StripedAt {
         let url = self.of_reader(unit, object);
         let led_to = places.get(usize::from(unit)).map(|place| {
             let server = Endpoint { host: place.host.trim_matches(['[', ']']).to_owned(), port: place.port };
-            let mut to = Url { server, ..url.clone() };
+            let mut to = url.at(server);
             to.add_words(&place.words());
             to
         });

@@ -1,4 +1,4 @@
-//! Addresses: `root://[user@]host[:port]//path[?key=value&…]`, and the same with `roots://` for TLS.
+//! Addresses: `root://[user@]host[:port][,host[:port]…]//path[?key=value&…]`, and the same with `roots://` for TLS.
 
 use std::fmt;
 
@@ -6,6 +6,8 @@ use wire::{Opaque, PathArg};
 
 /// The default port of a server (IANA: `xrootd`).
 pub const DEFAULT_PORT: u16 = 1094;
+/// The most servers in one address.
+const SERVERS_MAX: usize = 16;
 /// The longest accepted address. Servers limit paths to much less.
 const URL_MAX: usize = 16 << 10;
 
@@ -66,6 +68,8 @@ pub struct Url {
     pub tls: bool,
     /// The server.
     pub server: Endpoint,
+    /// Further servers of the same names, as the managers of a cluster. If one cannot be reached, the next one is asked.
+    pub others: Vec<Endpoint>,
     /// The user name for the login; `None`: the name of the user who runs this program.
     pub user: Option<String>,
     /// An absolute path, without repeated slashes at its start.
@@ -131,13 +135,41 @@ impl Url {
             Some((user, host)) => (Some(user.split(':').next().unwrap_or(user).to_owned()), host),
             None => (None, authority),
         };
-        let server = Endpoint::parse(host).map_err(wrong)?;
+        let mut servers = host.split(',').map(|host| Endpoint::parse(host).map_err(wrong));
+        let server = servers.next().unwrap_or_else(|| Err(wrong("it names no host")))?;
+        let mut others: Vec<Endpoint> = Vec::new();
+        for other in servers {
+            let other = other?;
+            if other != server && !others.contains(&other) {
+                others.push(other);
+            }
+        }
+        if others.len() >= SERVERS_MAX {
+            return Err(wrong("it names more than 16 servers"));
+        }
         let (path, opaque) = match path.split_once('?') {
             Some((path, opaque)) => (path, Some(opaque.to_owned()).filter(|opaque| !opaque.is_empty())),
             None => (path, None),
         };
         let path = format!("/{}", path.trim_start_matches('/'));
-        Ok(Self { tls, server, user: user.filter(|user| !user.is_empty()), path, opaque })
+        Ok(Self { tls, server, others, user: user.filter(|user| !user.is_empty()), path, opaque })
+    }
+
+    /// Returns all its servers, in their order.
+    pub fn servers(&self) -> impl Iterator<Item = &Endpoint> {
+        std::iter::once(&self.server).chain(&self.others)
+    }
+
+    /// Whether this is one of its servers.
+    #[must_use]
+    pub fn is_at(&self, server: &Endpoint) -> bool {
+        self.servers().any(|known| known == server)
+    }
+
+    /// Returns the same URL at this server alone.
+    #[must_use]
+    pub fn at(&self, server: Endpoint) -> Self {
+        Self { server, others: Vec::new(), ..self.clone() }
     }
 
     /// Returns the URL of the entry `name` in this directory.
@@ -247,7 +279,11 @@ impl fmt::Display for Url {
             write!(f, "{user}@")?;
         }
         // The text behind `?` may be a secret.
-        write!(f, "{}/{}", self.server, self.path)
+        write!(f, "{}", self.server)?;
+        for other in &self.others {
+            write!(f, ",{other}")?;
+        }
+        write!(f, "/{}", self.path)
     }
 }
 
@@ -309,6 +345,9 @@ mod tests {
             ("root://u:secret@host//a", "root://u@host:1094//a", "/a", None),
             ("roots://host//a", "roots://host:1094//a", "/a", None),
             ("xroots://u@[::1]:99//a?b=c", "roots://u@[::1]:99//a", "/a", Some("b=c")),
+            ("root://m1,m2:99,[::1]//a", "root://m1:1094,m2:99,[::1]:1094//a", "/a", None),
+            ("root://m1,m2,m1:1094,m2", "root://m1:1094,m2:1094//", "/", None),
+            ("root://u@m1,m2//a,b", "root://u@m1:1094,m2:1094//a,b", "/a,b", None),
         ] {
             let url = Url::parse(text).unwrap();
             assert_eq!((url.to_string().as_str(), url.path.as_str()), (shown, path), "{text}");
@@ -333,6 +372,11 @@ mod tests {
             "root://[::1//a",
             "root://[::1]x//a",
             "root://a b//c",
+            "root://,//c",
+            "root://m1,//c",
+            "root://m1,,m2//c",
+            "root://m1,m2:x//c",
+            &format!("root://{}//c", (0..17).map(|n| format!("m{n}")).collect::<Vec<_>>().join(",")),
         ] {
             assert!(Url::parse(text).is_err(), "{text}");
         }

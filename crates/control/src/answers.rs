@@ -15,12 +15,16 @@ pub type OwnerAnswerer = dyn Fn(&Person, ControlRequest) -> Reply + Send + Sync;
 /// Says who the user of this machine with this number is, or why nobody.
 pub type LocalUsers = dyn Fn(u32) -> Result<Person, String> + Send + Sync;
 
+/// The addresses of all managers of the cluster for commands, `host:port`. None if there is only one: then whoever asks has its address.
+pub type Managers = dyn Fn() -> Vec<String> + Send + Sync;
+
 /// What answers the requests to a node. Cheap to clone.
 #[derive(Clone)]
 pub struct Answers {
     pub(crate) by_role: Arc<Answerer>,
     pub(crate) by_owner: Arc<OwnerAnswerer>,
     pub(crate) users: Arc<LocalUsers>,
+    pub(crate) managers: Arc<Managers>,
     /// Those that the log has lines about.
     pub(crate) denials: Arc<Denials>,
 }
@@ -36,6 +40,7 @@ impl Answers {
             by_role: Arc::new(by_role),
             by_owner: Arc::new(nobody_owns),
             users: Arc::new(nobody),
+            managers: Arc::new(Vec::new),
             denials: Arc::default(),
         }
     }
@@ -50,6 +55,12 @@ impl Answers {
     #[must_use]
     pub fn with_users(self, users: impl Fn(u32) -> Result<Person, String> + Send + Sync + 'static) -> Self {
         Self { users: Arc::new(users), ..self }
+    }
+
+    /// Tells callers the addresses of all managers with each answer.
+    #[must_use]
+    pub fn with_managers(self, managers: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { managers: Arc::new(managers), ..self }
     }
 
     /// Who the user of this machine with this number is.

@@ -118,10 +118,15 @@ pub(super) fn line_of(ask: &ControlRequest) -> io::Result<Vec<u8>> {
 }
 
 /// Reads the answer's line. `failed` says where a failure was.
-pub(super) fn answer(
+fn answer(answers: Answers, failed: &dyn Fn(io::Error) -> AskError) -> Result<(serde_json::Value, Answers), AskError> {
+    answer_of_manager(answers, failed).map(|(value, _, following)| (value, following))
+}
+
+/// The same with the addresses of all managers, if the answer has them.
+pub(super) fn answer_of_manager(
     mut answers: Answers,
     failed: &dyn Fn(io::Error) -> AskError,
-) -> Result<(serde_json::Value, Answers), AskError> {
+) -> Result<(serde_json::Value, Vec<String>, Answers), AskError> {
     let mut line = Vec::new();
     (&mut answers).take(LINE_MAX).read_until(b'\n', &mut line).map_err(failed)?;
     let broken = || failed(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before the answer"));
@@ -131,8 +136,21 @@ pub(super) fn answer(
         Some(what) if is("absent") => Err(AskError::Absent(what.to_owned())),
         Some(why) if is("denied") => Err(AskError::Denied(why.to_owned())),
         Some(error) => Err(AskError::Refused(error.to_owned())),
-        None => Ok((answer.get_mut("ok").map(serde_json::Value::take).ok_or_else(broken)?, answers)),
+        None => {
+            let managers = answer.get("managers").map(addresses).unwrap_or_default();
+            Ok((answer.get_mut("ok").map(serde_json::Value::take).ok_or_else(broken)?, managers, answers))
+        }
     }
+}
+
+/// The most addresses of managers that an answer may have.
+const MANAGERS_MAX: usize = 16;
+
+/// The addresses in a list of JSON. Anything else in it is passed over.
+fn addresses(list: &serde_json::Value) -> Vec<String> {
+    let all = list.as_array().into_iter().flatten().filter_map(|one| one.as_str());
+    let is_plain = |text: &&str| !text.contains(|c: char| c.is_control() || c.is_whitespace());
+    all.filter(is_plain).filter_map(|text| config::keys::address(text).ok()).take(MANAGERS_MAX).collect()
 }
 
 /// The JSON that follows an answer.
@@ -151,6 +169,25 @@ mod tests {
         drop(theirs);
         let failed = |source| AskError::Io { at: "the socket".into(), source };
         exchange(ours, &ControlRequest::Status, &failed).err().unwrap()
+    }
+
+    #[test]
+    fn an_answer_may_have_the_addresses_of_managers() {
+        let managers = |line: &str| {
+            let line = std::io::Cursor::new(format!("{line}\nmore").into_bytes());
+            let failed = |source| AskError::Io { at: "the manager".into(), source };
+            let (value, managers, mut following) = answer_of_manager(Box::new(line), &failed).unwrap();
+            let mut more = String::new();
+            following.read_to_string(&mut more).unwrap();
+            assert_eq!((value, more.as_str()), (serde_json::json!(1), "more"));
+            managers.join(" ")
+        };
+        assert_eq!(managers(r#"{"ok":1}"#), "");
+        assert_eq!(managers(r#"{"ok":1,"managers":["m1:1","[::1]:2"]}"#), "m1:1 [::1]:2");
+        assert_eq!(managers(r#"{"ok":1,"managers":["m1","m1:0",3,"a b:1","a\nb:1","m2:1"]}"#), "m2:1");
+        assert_eq!(managers(r#"{"ok":1,"managers":"m1:1"}"#), "");
+        let many = serde_json::json!({ "ok": 1, "managers": vec!["m:1"; 40] });
+        assert_eq!(managers(&many.to_string()).split(' ').count(), MANAGERS_MAX);
     }
 
     #[test]

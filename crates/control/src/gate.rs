@@ -69,7 +69,7 @@ pub fn serve(
     };
     match reply {
         Reply::Late(value, work) => {
-            let began = say(&mut to, &Reply::Done(value));
+            let began = say_done(&mut to, &value, &(answers.managers)());
             let mut out = io::BufWriter::with_capacity(BUFFER, &mut to);
             // The work notices that nobody reads its answer any more. What it did is logged before its answer is sent: that may fail.
             let worked = began.and_then(|()| work(&mut out));
@@ -84,10 +84,14 @@ pub fn serve(
         }
         Reply::Stream(value, following) => {
             audit(Outcome::Ok, "");
-            say(&mut to, &Reply::Done(value))?;
+            say_done(&mut to, &value, &(answers.managers)())?;
             let mut out = io::BufWriter::with_capacity(BUFFER, &mut to);
             following(&mut out)?;
             out.flush()
+        }
+        Reply::Done(value) => {
+            audit(Outcome::Ok, "");
+            say_done(&mut to, &value, &(answers.managers)())
         }
         reply => {
             match &reply {
@@ -222,11 +226,20 @@ fn cut(text: &str) -> &str {
 /// Writes an answer without bytes that follow it.
 pub fn say(to: &mut impl Write, reply: &Reply) -> io::Result<()> {
     let line = match reply {
-        Reply::Done(value) | Reply::Stream(value, _) | Reply::Late(value, _) => serde_json::json!({ "ok": value }),
+        Reply::Done(value) | Reply::Stream(value, _) | Reply::Late(value, _) => return say_done(to, value, &[]),
         Reply::Refused(why) => serde_json::json!({ "error": why }),
         Reply::Absent(what) => serde_json::json!({ "error": what, "absent": true }),
         Reply::Denied(why) => serde_json::json!({ "error": why, "denied": true }),
     };
+    to.write_all(format!("{line}\n").as_bytes())
+}
+
+/// The same for an answer of a cluster with these managers.
+fn say_done(to: &mut impl Write, value: &serde_json::Value, managers: &[String]) -> io::Result<()> {
+    let mut line = serde_json::json!({ "ok": value });
+    if !managers.is_empty() {
+        line["managers"] = serde_json::json!(managers);
+    }
     to.write_all(format!("{line}\n").as_bytes())
 }
 

@@ -1,17 +1,19 @@
 //! A command's side of an administrator's connection: the same request and answer as on the control socket, over TLS
 //! with the administrator's certificate, or with a person's token or certificates before the request.
 
+use std::collections::VecDeque;
 use std::io::{self, BufReader, Write as _};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use link::admin::{
     AdminIdentity, AdminStream, TrustedCluster, connect_admin, connect_with_certificate, connect_with_token,
 };
-use link::{CloseCause, Fingerprint, LinkError, NewKey, Settings};
+use link::{CloseCause, Fingerprint, LinkError, NewKey, Settings, active_manager, is_of_standby};
 use types::Timestamp;
 
-use super::client::{Answers, AskError, PATIENCE, answer, line_of};
+use super::client::{Answers, AskError, PATIENCE, answer_of_manager, line_of};
 use super::{ControlRequest, LINE_MAX};
 
 /// What a manager has answered.
@@ -22,6 +24,8 @@ pub struct Answered {
     pub following: Answers,
     /// The authority of the manager's certificate. If it is not the one that was expected, that one vouches for it.
     pub authority: Option<Fingerprint>,
+    /// The addresses of all managers, if the manager has told them: it does if there are several.
+    pub managers: Vec<String>,
 }
 
 impl std::fmt::Debug for Answered {
@@ -35,9 +39,10 @@ impl std::fmt::Debug for Answered {
 /// # Errors
 /// [`AskError`].
 pub fn ask(cluster: &str, identity: &AdminIdentity, what: &ControlRequest) -> Result<Answered, AskError> {
-    let connect = |manager: &str| connect_admin(identity, manager, &Settings::default(), PATIENCE);
-    let (stream, at) = reach(cluster, identity.managers(), "upgrade it", connect)?;
-    send(stream, at, &line_of(what).map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
+    let connect = |manager: &str, settings: &Settings| connect_admin(identity, manager, settings, PATIENCE);
+    ask_first(cluster, identity.managers(), "upgrade it", connect, |stream, at| {
+        send(stream, at, &line_of(what).map_err(|source| AskError::Io { at: format!("manager {at}"), source })?)
+    })
 }
 
 /// Sends a request to a manager of a cluster, and a bearer token with it, once the manager has shown that it is one of this cluster. `hint`: what
@@ -52,11 +57,12 @@ pub fn ask_with_token(
     what: &ControlRequest,
     hint: &str,
 ) -> Result<Answered, AskError> {
-    let connect = |manager: &str| connect_with_token(trusted, manager, &Settings::default(), PATIENCE);
-    let (stream, at) = reach(cluster, &trusted.managers, "upgrade it, or use an invitation", connect)?;
-    let line = line(&TokenRequest { token: token.to_owned(), request: what.clone() });
-    let line = line.map_err(|source| AskError::Io { at: format!("manager {at}"), source })?;
-    send(stream, at, &line).map_err(|error| hinted(error, hint))
+    let connect = |manager: &str, settings: &Settings| connect_with_token(trusted, manager, settings, PATIENCE);
+    ask_first(cluster, &trusted.managers, "upgrade it, or use an invitation", connect, |stream, at| {
+        let line = line(&TokenRequest { token: token.to_owned(), request: what.clone() });
+        let line = line.map_err(|source| AskError::Io { at: format!("manager {at}"), source })?;
+        send(stream, at, &line).map_err(|error| hinted(error, hint))
+    })
 }
 
 /// A request with a bearer token, as it is sent.
@@ -114,8 +120,18 @@ pub fn ask_with_certificates(
     what: &ControlRequest,
     hint: &str,
 ) -> Result<Answered, AskError> {
-    let connect = |manager: &str| connect_with_certificate(trusted, manager, &Settings::default(), PATIENCE);
-    let (stream, at) = reach(cluster, &trusted.managers, "upgrade it, or use a token", connect)?;
+    let connect = |manager: &str, settings: &Settings| connect_with_certificate(trusted, manager, settings, PATIENCE);
+    ask_first(cluster, &trusted.managers, "upgrade it, or use a token", connect, |stream, at| {
+        send_with_certificates(stream, at, certificates, what).map_err(|error| hinted(error, hint))
+    })
+}
+
+fn send_with_certificates(
+    stream: AdminStream,
+    at: &str,
+    certificates: &dyn Certificates,
+    what: &ControlRequest,
+) -> Result<Answered, AskError> {
     let failed = |source: io::Error| AskError::Io { at: format!("manager {at}"), source };
     let signature = certificates.sign(&stream.binding().map_err(failed)?).map_err(AskError::Denied)?;
     let chain = certificates.chain().iter().map(|certificate| STANDARD.encode(certificate)).collect();
@@ -128,7 +144,7 @@ pub fn ask_with_certificates(
             line.len()
         )));
     }
-    send(stream, at, &line).map_err(|error| hinted(error, hint))
+    send(stream, at, &line)
 }
 
 /// A request with certificates, as it is sent: base64 of their DER form, and of a signature of the connection.
@@ -183,8 +199,8 @@ fn send(mut stream: AdminStream, at: &str, line: &[u8]) -> Result<Answered, AskE
         _ => AskError::Io { at: format!("manager {at}"), source },
     };
     stream.write_all(line).map_err(failed)?;
-    let (value, following) = answer(Box::new(BufReader::new(stream)), &failed)?;
-    Ok(Answered { value, following, authority })
+    let (value, managers, following) = answer_of_manager(Box::new(BufReader::new(stream)), &failed)?;
+    Ok(Answered { value, following, authority, managers })
 }
 
 /// The error with the hint, if the manager denies something.
@@ -195,19 +211,46 @@ fn hinted(error: AskError, hint: &str) -> AskError {
     }
 }
 
-/// Connects to the first manager that answers. `instead`: what helps if they are of a version that does not know this kind of login.
-fn reach<'a>(
+/// How long the attempt to reach a manager takes before the next one is asked.
+const NEXT_AFTER: Duration = Duration::from_secs(3);
+
+/// Asks the first manager that can be reached and is no standby. A standby may know the active manager: that one is asked next, once. `send` sends the
+/// request; what a standby refuses was not done. `instead`: what helps if they are of a version that does not know this kind of login.
+fn ask_first<S, T>(
     cluster: &str,
-    managers: &'a [String],
+    managers: &[String],
     instead: &str,
-    connect: impl Fn(&str) -> Result<AdminStream, LinkError>,
-) -> Result<(AdminStream, &'a str), AskError> {
+    connect: impl Fn(&str, &Settings) -> Result<S, LinkError>,
+    send: impl Fn(S, &str) -> Result<T, AskError>,
+) -> Result<T, AskError> {
     let mut errors: Vec<LinkError> = Vec::new();
-    for manager in managers {
-        match connect(manager) {
-            Ok(stream) => return Ok((stream, manager)),
+    let (mut next, mut asked) = (managers.iter().cloned().collect::<VecDeque<String>>(), Vec::new());
+    let (mut standby, mut has_followed) = (None, false);
+    while let Some(manager) = next.pop_front() {
+        if asked.contains(&manager) {
+            continue;
+        }
+        let mut settings = Settings::default();
+        if !next.is_empty() {
+            settings.connect_time = NEXT_AFTER;
+        }
+        match connect(&manager, &settings) {
+            Ok(stream) => match send(stream, &manager) {
+                Err(AskError::Refused(why)) if is_of_standby(&why) => {
+                    if let Some(active) = active_manager(&why).filter(|_| !has_followed) {
+                        has_followed = true;
+                        next.push_front(active.to_owned());
+                    }
+                    standby = Some(AskError::Refused(format!("{why} (asked at {manager})")));
+                }
+                done => return done,
+            },
             Err(error) => errors.push(error),
         }
+        asked.push(manager);
+    }
+    if let Some(refused) = standby {
+        return Err(refused);
     }
     let why = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let is_refused = |error: &LinkError| {
@@ -270,11 +313,11 @@ mod tests {
         let said = |causes: Vec<CloseCause>| {
             let managers: Vec<String> = (0..causes.len()).map(|number| format!("m{number}:1095")).collect();
             let causes = std::cell::RefCell::new(causes.into_iter());
-            let connect = |peer: &str| {
+            let connect = |peer: &str, _: &Settings| -> Result<(), LinkError> {
                 let why = causes.borrow_mut().next().unwrap();
                 Err(LinkError { peer: peer.to_owned(), why })
             };
-            reach("lab", &managers, "use a token", connect).map(drop).unwrap_err()
+            ask_first("lab", &managers, "use a token", connect, |(), _| Ok(())).unwrap_err()
         };
         let away = || CloseCause::Connect(io::ErrorKind::ConnectionRefused.into());
         let why = said(vec![away(), CloseCause::UnknownKind]).to_string();
@@ -282,6 +325,51 @@ mod tests {
         assert!(matches!(said(vec![away()]), AskError::Unreachable { .. }));
         let other = CloseCause::Misbehaved("is node 2, which is no manager".into());
         assert!(matches!(said(vec![CloseCause::UnknownKind, other]), AskError::Denied(_)));
+    }
+
+    /// Asks managers, each of which is away (`None`), or answers with this refusal, or does it.
+    fn asked(
+        managers: &[&str],
+        answers: &[(&str, Option<Result<(), &str>>)],
+    ) -> (Result<String, AskError>, Vec<String>) {
+        let managers: Vec<String> = managers.iter().map(|manager| (*manager).to_owned()).collect();
+        let tried = std::cell::RefCell::new(Vec::new());
+        let answer = |at: &str| answers.iter().find(|(manager, _)| *manager == at).and_then(|(_, answer)| *answer);
+        let connect = |at: &str, settings: &Settings| {
+            tried.borrow_mut().push(format!("{at} {}", settings.connect_time.as_secs()));
+            let why = CloseCause::Connect(io::ErrorKind::ConnectionRefused.into());
+            answer(at).map(drop).ok_or(LinkError { peer: at.to_owned(), why })
+        };
+        let send = |(), at: &str| match answer(at) {
+            Some(Err(why)) => Err(AskError::Refused(why.to_owned())),
+            _ => Ok(at.to_owned()),
+        };
+        let done = ask_first("lab", &managers, "", connect, send);
+        (done, tried.into_inner())
+    }
+
+    #[test]
+    fn the_active_manager_is_found() {
+        let (of_b, of_nobody) = (link::standby_reason(Some("b:1")), link::standby_reason(None));
+        let (standby, lost) = (Some(Err(of_b.as_str())), Some(Err(of_nobody.as_str())));
+        let (done, tried) = asked(&["a:1", "b:1"], &[("a:1", None), ("b:1", Some(Ok(())))]);
+        assert_eq!((done.unwrap().as_str(), tried), ("b:1", vec!["a:1 3".to_owned(), "b:1 10".to_owned()]));
+        // It is in no list of the user's.
+        let (done, tried) = asked(&["a:1"], &[("a:1", standby), ("b:1", Some(Ok(())))]);
+        assert_eq!((done.unwrap().as_str(), tried.len()), ("b:1", 2));
+        // The standby is wrong, and the rest of the list is asked.
+        let (done, tried) = asked(&["a:1", "c:1"], &[("a:1", standby), ("b:1", None), ("c:1", Some(Ok(())))]);
+        assert_eq!((done.unwrap().as_str(), tried.len()), ("c:1", 3));
+        // None is active, and each is asked once.
+        let (done, tried) = asked(&["a:1", "b:1"], &[("a:1", standby), ("b:1", standby)]);
+        assert!(done.unwrap_err().to_string().contains("the active one is b:1 (asked at b:1)"));
+        assert_eq!(tried.len(), 2);
+        let (done, _) = asked(&["a:1", "b:1"], &[("a:1", lost), ("b:1", None)]);
+        assert!(matches!(done.unwrap_err(), AskError::Refused(why) if why.contains("does not know the active one")));
+        // Another refusal is an answer.
+        let (done, tried) = asked(&["a:1", "b:1"], &[("a:1", Some(Err("no room"))), ("b:1", Some(Ok(())))]);
+        assert!(matches!(done.unwrap_err(), AskError::Refused(why) if why == "no room"));
+        assert_eq!(tried.len(), 1);
     }
 
     #[test]

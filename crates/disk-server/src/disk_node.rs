@@ -7,16 +7,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cluster::Time;
+use cluster::message::ToServer;
 use link::{Bulk, IncomingHeader, LinkError, PeerIdentity, Role};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::NodeId;
 
+use crate::manager_choice::ManagerChoice;
 use crate::{DiskServer, DiskSettings, DiskWorld, StoreAt};
 use node::BulkBytes;
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::sending::Sending;
 use node::ticker::{Clock, TICK, Ticker};
-use node::{FromDisk, Message, PeerMessage};
+use node::{FromDisk, FromManager, ManagerAddress, Message, PeerMessage};
 
 /// Threads for disk work on behalf of other nodes.
 const WORKERS: usize = 8;
@@ -24,6 +26,9 @@ const WORKERS: usize = 8;
 const REPORT: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Takes the addresses of all managers whenever one has told them. It must not wait.
+pub type OnManagers = Box<dyn Fn(Vec<ManagerAddress>) + Send + Sync>;
 
 /// A queue of jobs for several threads.
 #[derive(Default)]
@@ -76,12 +81,38 @@ struct Outside {
     /// Messages between stores of this server, in order.
     own: Jobs,
     server: RwLock<Option<Arc<DiskServer>>>,
-    manager: RwLock<Option<NodeId>>,
+    choice: Mutex<ManagerChoice>,
+    on_managers: RwLock<Option<OnManagers>>,
 }
 
 impl Outside {
     fn links(&self) -> &Arc<Links> {
         &self.sending.links
+    }
+
+    fn manager(&self) -> Option<NodeId> {
+        self.choice.lock().present()
+    }
+
+    /// Greets the manager that is followed from now on.
+    fn greet(&self) {
+        if let Some(server) = self.server.read().clone() {
+            server.manager_connected();
+        }
+    }
+
+    /// Looks whether another manager must be followed, and whether one is missing.
+    fn look_at_managers(&self) {
+        let now = self.clock.now();
+        let (next, is_served) = {
+            let mut choice = self.choice.lock();
+            (choice.tick(now), choice.is_served(now))
+        };
+        self.links().set_served(is_served);
+        if let Some(next) = next {
+            tracing::warn!(manager = %next, "the manager has granted nothing for a while; another one is asked");
+            self.greet();
+        }
     }
 }
 
@@ -91,7 +122,7 @@ impl DiskWorld for Outside {
     }
 
     fn to_manager(&self, message: FromDisk) {
-        if let Some(manager) = *self.manager.read() {
+        if let Some(manager) = self.manager() {
             self.sending.tell(manager, &Message::FromDisk(message), None);
         }
     }
@@ -118,6 +149,12 @@ impl DiskWorld for Outside {
         links.forget(node);
         if peer.is_none_or(|peer| !peer.identity().name.roles.contain(Role::Manager)) {
             links.expel(node, "the manager says that it is not a disk server of this cluster any more");
+        }
+    }
+
+    fn keep_managers(&self, managers: Vec<ManagerAddress>) {
+        if let Some(on_managers) = &*self.on_managers.read() {
+            on_managers(managers);
         }
     }
 
@@ -161,9 +198,9 @@ impl Receiver for Inbox {
 
     fn connected(&self, node: NodeId, peer: &Peer) {
         if peer.identity().name.roles.contain(Role::Manager) {
-            *self.0.manager.write() = Some(node);
-            if let Some(server) = self.server() {
-                server.manager_connected();
+            let is_followed = self.0.choice.lock().connected(self.0.clock.now(), node);
+            if is_followed {
+                self.0.greet();
             }
         } else if let Some(server) = self.server() {
             server.node_connected(node);
@@ -182,7 +219,14 @@ impl Receiver for Inbox {
         };
         let Some(server) = self.server() else { return };
         match link::decode::<Message>(&message) {
-            Ok(Message::FromManager(message)) if *self.0.manager.read() == Some(node) => server.receive(message),
+            Ok(Message::FromManager(message)) if self.0.manager() == Some(node) => {
+                if is_grant(&message) {
+                    self.0.choice.lock().granted(self.0.clock.now(), node);
+                }
+                server.receive(message);
+            }
+            // The server follows another manager: this one is not the active one any more.
+            Ok(Message::FromManager(_)) => tracing::debug!(%node, "a message of another manager is ignored"),
             Ok(Message::PeerMessage(message)) => server.receive_of_node(node, message, bulk),
             Ok(_) => tracing::warn!(%node, "a node sends a message that a disk server must not get"),
             Err(error) => tracing::warn!(%node, %error, "a node sends an invalid message"),
@@ -191,11 +235,16 @@ impl Receiver for Inbox {
 
     fn ended(&self, node: NodeId, why: &LinkError) {
         tracing::info!(%node, %why, "a node is not connected any more");
-        let mut manager = self.0.manager.write();
-        if *manager == Some(node) {
-            *manager = None;
+        let next = self.0.choice.lock().ended(self.0.clock.now(), node);
+        if next.is_some() {
+            self.0.greet();
         }
     }
+}
+
+/// Whether the manager grants a session or a longer lease.
+fn is_grant(message: &FromManager) -> bool {
+    matches!(message, FromManager::Cluster(ToServer::Registered { .. } | ToServer::Renewed { .. }))
 }
 
 impl DiskNode {
@@ -210,7 +259,8 @@ impl DiskNode {
             jobs: Jobs::default(),
             own: Jobs::default(),
             server: RwLock::new(None),
-            manager: RwLock::new(None),
+            choice: Mutex::default(),
+            on_managers: RwLock::new(None),
         });
         let server = DiskServer::new(settings, stores, Arc::clone(&outside) as Arc<dyn DiskWorld>);
         *outside.server.write() = Some(Arc::clone(&server));
@@ -220,9 +270,10 @@ impl DiskNode {
             let run = move || if number == 0 { outside.own.run() } else { outside.jobs.run() };
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
         }
-        let ticking = Arc::clone(&server);
+        let (ticking, looking) = (Arc::clone(&server), Arc::clone(&outside));
         let mut since = Duration::ZERO;
         let ticker = Ticker::start("disk server", move || {
+            looking.look_at_managers();
             ticking.tick();
             since += TICK;
             if since >= REPORT {
@@ -239,6 +290,11 @@ impl DiskNode {
         &self.server
     }
 
+    /// Has the addresses of managers handed to `on_managers`, each time that a manager tells them.
+    pub fn on_managers(&self, on_managers: OnManagers) {
+        *self.outside.on_managers.write() = Some(on_managers);
+    }
+
     /// The receiver for messages of other nodes.
     #[must_use]
     pub fn receiver(&self) -> Arc<dyn Receiver> {
@@ -252,6 +308,7 @@ impl DiskNode {
         self.outside.jobs.stop();
         self.outside.own.stop();
         *self.outside.server.write() = None;
+        *self.outside.on_managers.write() = None;
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the disk server had panicked");

@@ -18,6 +18,7 @@ mod fullness;
 mod inspect;
 mod inventory;
 mod looks;
+mod manager_choice;
 mod open_writes;
 mod questions;
 mod replica;
@@ -34,8 +35,8 @@ use cluster::message::{BetweenStores, FromStore, REPLICAS_MAX, ToManager, ToServ
 use cluster::server::{Input, Member, View};
 use cluster::{ProcessEpoch, Time};
 use node::{
-    BulkBytes, BulkPool, EndWriter, FoundProxy, FromDisk, FromManager, Hello, PeerMessage, StoreAddressPage,
-    StoreReport,
+    BulkBytes, BulkPool, EndWriter, FoundProxy, FromDisk, FromManager, Hello, MANAGERS_MAX, ManagerAddress,
+    PeerMessage, StoreAddressPage, StoreReport,
 };
 use parking_lot::{Mutex, RwLock};
 use store::Store;
@@ -49,7 +50,7 @@ pub use blocking::PendingWrite;
 pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
 pub use damage::{DAMAGED_MAX, TooManyDamaged};
-pub use disk_node::DiskNode;
+pub use disk_node::{DiskNode, OnManagers};
 pub use open_writes::NotAgreed;
 use questions::Questions;
 use replica::Change;
@@ -76,6 +77,8 @@ pub trait DiskWorld: Send + Sync {
     fn keep(&self, node: NodeId, address: &str);
     /// Closes any connection with this node and keeps none: it is no longer a disk server of this cluster.
     fn forget(&self, node: NodeId);
+    /// Keeps connections with the managers at these addresses. The last call counts.
+    fn keep_managers(&self, _managers: Vec<ManagerAddress>) {}
     /// Closes all connections with other disk servers. Messages in transit on them must not arrive any more.
     fn cut_others(&self);
     /// Runs `job` later, in a thread that may wait for disks. Jobs may run side by side and in any order.
@@ -289,6 +292,13 @@ impl DiskServer {
                 *self.manager.write() = keys.manager;
             }
             FromManager::StoreAddresses(page) => self.take_addresses(page),
+            FromManager::Managers(mut managers) => {
+                managers.truncate(MANAGERS_MAX);
+                // The manager that says this is one of them.
+                if !managers.is_empty() {
+                    self.world.keep_managers(managers);
+                }
+            }
             FromManager::WhoLeads { store, writers } => {
                 let Some(shell) = self.stores.get(&store) else { return };
                 let led = {

@@ -4,13 +4,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use cluster::ProcessEpoch;
 use disk_server::{DiskNode, DiskSettings};
-use link::{Authority, Credentials, Identity, LinkError, Listener, LocalNode, Roles, Settings};
+use link::{Authority, Credentials, Identity, LinkError, Listener, LocalNode, Outgoing, Roles, Room, Settings};
 use node::links::{Buffer, Links, Peer, Received};
-use node::{FromManager, StoreAddress, StoreAddressPage};
+use node::{FromDisk, FromManager, ManagerAddress, Message, StoreAddress, StoreAddressPage};
 use tempfile::TempDir;
 use types::{BootId, ClusterId, NodeId, StoreId, Timestamp};
 
@@ -69,6 +71,15 @@ impl Disk {
         }));
     }
 
+    /// A manager connects.
+    fn met_by_manager(&self, us: &LocalNode) -> (Peer, Arc<Greeted>) {
+        let ready = link::connect(us, self.address, link::Expect::default()).unwrap();
+        let (peer, greeted) = (ready.peer().clone(), Arc::new(Greeted::default()));
+        let handler = Arc::clone(&greeted);
+        std::thread::spawn(move || ready.run(&*handler));
+        (peer, greeted)
+    }
+
     /// A node connects.
     fn met_by(&self, us: &LocalNode) -> Result<Peer, LinkError> {
         let ready = link::connect(us, self.address, link::Expect::default())?;
@@ -93,6 +104,24 @@ impl link::Handler for Deaf {
         None
     }
     fn received(&self, _: &Peer, _: Received) {}
+}
+
+/// A manager that counts the greetings it gets.
+#[derive(Default)]
+struct Greeted(AtomicUsize);
+
+impl link::Handler for Greeted {
+    type Buffer = Buffer;
+    fn buffer(&self, _: &link::PeerIdentity, _: &link::IncomingHeader<'_>) -> Option<Buffer> {
+        None
+    }
+    fn received(&self, _: &Peer, received: Received) {
+        if let Received::OneWay { message, .. } = received
+            && let Ok(Message::FromDisk(FromDisk::Hello(_))) = link::decode(&message)
+        {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 }
 
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
@@ -129,4 +158,35 @@ fn the_other_servers_also_disconnect_a_removed_node() {
     wait_for("cut off", || peer.ended().is_some());
     assert!(disk.met_by(&other).is_err());
     assert!(manager.ended().is_none());
+}
+
+#[test]
+fn a_manager_that_grants_nothing_is_left_for_another_one() {
+    let cluster = Cluster::new();
+    let disk = Disk::new(&cluster);
+    let (teller, told) = channel();
+    disk.node.on_managers(Box::new(move |managers| teller.send(managers).unwrap()));
+    let tells = |peer: &Peer, nodes_at: &str| {
+        let managers = vec![ManagerAddress { node: NodeId(1), nodes_at: nodes_at.to_owned() }];
+        let message = link::encode(&Message::FromManager(FromManager::Managers(managers))).unwrap();
+        peer.tell(Outgoing::new(message), Room::Wait).unwrap();
+    };
+    let heard = || told.recv_timeout(SOON).unwrap()[0].nodes_at.clone();
+    let count = |greeted: &Greeted| greeted.0.load(Ordering::SeqCst);
+    let (first, of_first) = disk.met_by_manager(&cluster.us(NodeId(1), Roles::MANAGER));
+    wait_for("greeted", || count(&of_first) == 1);
+    tells(&first, "a:1");
+    assert_eq!(heard(), "a:1");
+    // The first one still has its connection, and does not answer.
+    let (second, of_second) = disk.met_by_manager(&cluster.us(NodeId(9), Roles::MANAGER));
+    wait_for("greeted by the other", || count(&of_second) == 1);
+    tells(&first, "old:1");
+    tells(&second, "b:1");
+    assert_eq!(heard(), "b:1", "the one that is followed");
+    // Its end is noticed at once. It may be the turn of the first one by now anyway.
+    let before = count(&of_first);
+    second.cut("it dies");
+    wait_for("back", || count(&of_first) > before);
+    tells(&first, "c:1");
+    assert_eq!(heard(), "c:1");
 }

@@ -65,6 +65,8 @@ pub enum Version {
     V10 = 10,
     /// A node asks its manager which authorities to trust.
     V11 = 11,
+    /// A manager tells disk servers the addresses of all managers.
+    V12 = 12,
 }
 
 /// The range of versions that a node speaks.
@@ -78,7 +80,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V11 as u16, newest: Version::V11 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V12 as u16, newest: Version::V12 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

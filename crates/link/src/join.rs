@@ -26,6 +26,7 @@ use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
 use crate::issued::{Issued, IssuedBytes};
 use crate::refusal::{Refusal, turn_away};
+use crate::standby::is_of_standby;
 use crate::token::{JoinToken, PresentedToken, TokenError, TokenRequest};
 use crate::verify::name_of;
 use crate::{NewKey, Role, Roles, Settings, keys, message, random};
@@ -151,6 +152,7 @@ pub fn join(
     }
     let wish = TokenRequest { roles, name: name.to_owned(), key: key.public() };
     let mut failed = Vec::new();
+    let mut refused = None;
     for address in &token.addresses {
         match ask(token, key, &wish, address, settings) {
             Ok(Verdict::Welcome(issued)) => {
@@ -163,12 +165,18 @@ pub fn join(
             }
             Ok(Verdict::Refused(reason)) => {
                 let reason = printable(reason.as_bytes());
-                return Err(JoinError::Refused { address: address.clone(), reason });
+                let is_of_standby = is_of_standby(&reason);
+                let error = JoinError::Refused { address: address.clone(), reason };
+                // The active manager is at another address.
+                if !is_of_standby {
+                    return Err(error);
+                }
+                refused = Some(error);
             }
             Err(error) => failed.push(error),
         }
     }
-    Err(JoinError::Unreachable(failed))
+    Err(refused.unwrap_or(JoinError::Unreachable(failed)))
 }
 
 fn ask(

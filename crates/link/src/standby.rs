@@ -43,7 +43,8 @@ mod tests {
     fn a_reason_is_understood_wherever_it_stands() {
         for active in [Some("mgr2.example.org:1095"), Some("[::1]:2"), None] {
             let reason = standby_reason(active);
-            for said in [reason.clone(), format!("the node refused: {reason} (try it there)"), format!("{reason}; x:1")] {
+            for said in [reason.clone(), format!("the node refused: {reason} (try it there)"), format!("{reason}; x:1")]
+            {
                 assert!(is_of_standby(&said), "{said}");
                 assert_eq!(active_manager(&said), active, "{said}");
             }

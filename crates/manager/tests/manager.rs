@@ -582,6 +582,51 @@ fn a_joining_node_is_heard_at_once_and_announced_to_the_others() {
 }
 
 #[test]
+fn disk_servers_are_told_the_addresses_of_all_managers() {
+    let cluster = Cluster::new();
+    let node = cluster.joins(2);
+    let told = |cluster: &Cluster| {
+        let managers = |message: FromManager| match message {
+            FromManager::Managers(managers) => Some(managers),
+            _ => None,
+        };
+        let last = cluster.sent(node).into_iter().filter_map(managers).next_back()?;
+        Some(last.iter().map(|manager| format!("{} {}", manager.node, manager.nodes_at)).collect::<Vec<_>>().join(", "))
+    };
+    let is_at = |node: NodeId, nodes_at: &str| {
+        let (for_nodes, for_clients) = (vec![nodes_at.to_owned()], vec!["m:1094".to_owned()]);
+        change(&cluster.namespace, SetAddresses { node, for_nodes, for_clients });
+    };
+    let look = || {
+        cluster.passes(2);
+        cluster.manager.tick();
+    };
+    cluster.comes(node);
+    look();
+    assert_eq!(told(&cluster), None, "no manager has said where it is");
+    is_at(namespace::FIRST_NODE, "m1:1");
+    look();
+    assert_eq!(told(&cluster).as_deref(), Some("1 m1:1"), "after a change");
+    look();
+    assert_eq!(told(&cluster), None, "once");
+    let (id, key, expires) = ([9; 16], [9; 32], Timestamp(i64::MAX));
+    let token = TokenEntry { id, hash: key, roles: 1, made: Timestamp(1), expires, uses_max: 1, used: Vec::new() };
+    change(&cluster.namespace, MakeToken { token: token.clone() });
+    let second = change(&cluster.namespace, JoinNode { token, roles: 1, name: "m2".into(), key });
+    is_at(second, "m2:1");
+    look();
+    let all = format!("1 m1:1, {second} m2:1");
+    assert_eq!(told(&cluster).as_ref(), Some(&all), "and no disk server");
+    cluster.manager.disconnected(node);
+    cluster.comes(node);
+    assert_eq!(told(&cluster), Some(all), "with the greeting");
+    assert_eq!(cluster.manager.managers().len(), 2);
+    // A manager has no files, so its address for clients is not that of a disk server.
+    is_at(node, "d:1");
+    assert!(cluster.manager.managers().iter().all(|manager| manager.node != node));
+}
+
+#[test]
 fn addresses_of_ten_thousand_stores_are_sent_in_pages_that_fit() {
     let cluster = Cluster::new();
     let mut nodes = Vec::new();

@@ -10,6 +10,7 @@ mod grant;
 pub mod links;
 mod message;
 mod proxy;
+mod redial;
 pub mod registration;
 pub mod renewal;
 pub mod sending;
@@ -27,8 +28,9 @@ pub use client_presence::{ClientPresence, GO_ON_HINT};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,
-    ChecksumFailure, Claim, ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, LENGTHS_MAX, Message,
-    OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin,
-    RequestError, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
+    ChecksumFailure, Claim, ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, LENGTHS_MAX, MANAGERS_MAX,
+    ManagerAddress, Message, OpenWriteAction, OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile,
+    PeerMessage, ReplicaOrigin, RequestError, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport,
+    SumRequest, Summed,
 };
 pub use proxy::{CopySource, FoundProxy, PROXY_BYTES_MAX, ProxyAnswer, ProxyRequest, SentProxy};

@@ -24,6 +24,7 @@ use rand::Rng as _;
 use types::NodeId;
 
 use crate::bulk::BulkBytes;
+use crate::redial::{Failure, Need, Redial};
 
 /// The buffer for bulk bytes.
 pub type Buffer = BulkBytes;
@@ -36,14 +37,6 @@ pub type Call = link::Call<Buffer>;
 /// The answer to a request.
 pub type Answer = link::Answer<Buffer>;
 
-/// The first pause between attempts to connect. It grows up to [`PAUSE_MAX`].
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause between attempts to connect.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long the others may take to hear of a node that has joined or started. Until then it is normal that they refuse it.
-const KNOWN_SOON: Duration = Duration::from_secs(10);
-/// After a connection that lasted this long, the next attempt comes soon.
-const LASTED: Duration = Duration::from_secs(2);
 /// The stack size of a thread that dials and then reads. Untouched pages cost nothing.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -145,6 +138,8 @@ struct State {
     kept: HashMap<Kept, KeptConnection>,
     counted: u64,
     stopping: bool,
+    /// A manager serves this node, so that it needs no other.
+    is_served: bool,
 }
 
 impl State {
@@ -156,6 +151,14 @@ impl State {
     /// The state of this kept connection, if it is still wanted.
     fn keeping(&mut self, kept: &Kept, number: u64) -> Option<&mut KeptConnection> {
         self.kept.get_mut(kept).filter(|keeping| keeping.number == number)
+    }
+
+    fn need(&self, kept: &Kept) -> Need {
+        match kept {
+            Kept::Node(_) => Need::Node,
+            Kept::Manager(_) if self.is_served => Need::SpareManager,
+            Kept::Manager(_) => Need::Manager,
+        }
     }
 
     fn is_connected(&self, node: Option<NodeId>) -> bool {
@@ -235,6 +238,28 @@ impl Links {
         self.keep_this(Kept::Manager(address.to_owned()), address, None);
     }
 
+    /// Keeps connections with the managers at these addresses (`host:port`), and with no others. For each may stand which manager is there: a node
+    /// with which there is a connection is not dialed. Existing connections stay.
+    pub fn keep_managers(self: &Arc<Self>, managers: &[(String, Option<NodeId>)]) {
+        let is_wanted = |kept: &Kept| match kept {
+            Kept::Node(_) => true,
+            Kept::Manager(address) => managers.iter().any(|(wanted, _)| wanted == address),
+        };
+        self.state.lock().kept.retain(|kept, _| is_wanted(kept));
+        self.changed.notify_all();
+        for (address, node) in managers.iter().filter(|(_, node)| *node != Some(self.node())) {
+            self.keep_this(Kept::Manager(address.clone()), address, *node);
+        }
+    }
+
+    /// Says whether a manager serves this node. While none does, managers are dialed more often.
+    pub fn set_served(&self, is_served: bool) {
+        let before = std::mem::replace(&mut self.state.lock().is_served, is_served);
+        if before != is_served {
+            self.changed.notify_all();
+        }
+    }
+
     fn keep_this(self: &Arc<Self>, kept: Kept, address: &str, node: Option<NodeId>) {
         let mut state = self.state.lock();
         if state.stopping {
@@ -242,6 +267,7 @@ impl Links {
         }
         if let Some(keeping) = state.kept.get_mut(&kept) {
             address.clone_into(&mut keeping.address);
+            keeping.node = node.or(keeping.node);
             return;
         }
         let number = state.count();
@@ -374,8 +400,7 @@ impl Links {
 
     /// The thread that dials one node and reads its messages.
     fn dial_on(self: Arc<Self>, kept: &Kept, number: u64) {
-        let mut pause = PAUSE_FIRST;
-        let (mut said, mut fails_since) = (String::new(), None);
+        let mut redial = Redial::default();
         let side = LinkCallbacks { links: Arc::clone(&self), dialed_for: Some((kept.clone(), number)) };
         while let Some(address) = self.wait_for_need(kept, number) {
             let began = Instant::now();
@@ -387,7 +412,7 @@ impl Links {
                         None => return,
                     }
                     ready.run(&side);
-                    (said, fails_since) = (String::new(), None);
+                    redial.was_connected();
                 }
                 // The other side may have dialed by now.
                 Err(error) if self.is_connected(kept, number) => {
@@ -395,22 +420,23 @@ impl Links {
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    // A node that has just joined or started is refused until the manager has told the others of it.
-                    let is_early = fails_since.get_or_insert(began).elapsed() < KNOWN_SOON;
-                    if text == said || error.is_refusal() && is_early {
-                        tracing::debug!(address, "still: {text}");
-                    } else {
-                        tracing::warn!(address, "cannot be reached, tried again and again: {text}");
-                        said = text;
+                    match redial.failed(error.failure(), &text, began, Instant::now()) {
+                        true => tracing::warn!(address, "cannot be reached, tried again and again: {text}"),
+                        false => tracing::debug!(address, "still: {text}"),
                     }
                 }
             }
-            pause = if began.elapsed() >= LASTED { PAUSE_FIRST } else { (pause * 2).min(PAUSE_MAX) };
+            redial.over(began, Instant::now());
             // A random pause, so that many nodes that lose one do not all return at the same moment.
-            let pause = pause.mul_f64(rand::rng().random_range(0.5..1.0));
-            let until = Instant::now() + pause;
+            let (since, part) = (Instant::now(), rand::rng().random_range(0.5..1.0));
             let mut state = self.state.lock();
-            while state.keeping(kept, number).is_some() && !self.changed.wait_until(&mut state, until).timed_out() {}
+            while state.keeping(kept, number).is_some() {
+                // It may become urgent meanwhile.
+                let until = since + redial.pause(state.need(kept)).mul_f64(part);
+                if self.changed.wait_until(&mut state, until).timed_out() {
+                    break;
+                }
+            }
         }
     }
 
@@ -472,9 +498,14 @@ enum DialError {
 }
 
 impl DialError {
-    /// The other node is there, and does not admit this one.
-    fn is_refusal(&self) -> bool {
-        matches!(self, Self::Link(LinkError { why: CloseCause::Refused(_), .. }))
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Link(LinkError { why: CloseCause::Refused(reason), .. }) if link::is_of_standby(reason) => {
+                Failure::Standby
+            }
+            Self::Link(LinkError { why: CloseCause::Refused(_), .. }) => Failure::Refused,
+            _ => Failure::Other,
+        }
     }
 }
 

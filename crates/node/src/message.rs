@@ -340,6 +340,20 @@ pub enum FromManager {
     },
     /// The answer to [`FromDisk::TakeProxy`].
     Proxy(ProxyAnswer),
+    /// The addresses of all managers of the cluster: at the greeting, and when they have changed. At most [`MANAGERS_MAX`].
+    Managers(Vec<ManagerAddress>),
+}
+
+/// The most managers in one message.
+pub const MANAGERS_MAX: usize = 16;
+
+/// The address of a manager.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ManagerAddress {
+    /// The manager.
+    pub node: NodeId,
+    /// Its address for other nodes, `host:port`.
+    pub nodes_at: String,
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

@@ -239,6 +239,29 @@ fn an_absent_node_is_dialed_until_it_appears() {
 }
 
 #[test]
+fn managers_are_kept_as_the_last_list_says() {
+    let cluster = Cluster::new();
+    let (first, second) = (cluster.node(1, Roles::MANAGER), cluster.node(9, Roles::MANAGER));
+    let disk = cluster.node(2, Roles::DISK);
+    let at = |node: &Node| node.address.to_string();
+    // Another address of the same manager.
+    let also_first = format!("localhost:{}", first.address.port());
+    disk.links.keep_managers(&[(at(&first), None)]);
+    disk.story.wait_for("1 connected", 1);
+    disk.links.keep_managers(&[(at(&first), None), (also_first.clone(), Some(NodeId(1))), (at(&second), None)]);
+    disk.story.wait_for("9 connected", 1);
+    // Those that are not listed any more are not dialed again, and a connection that is there stays.
+    disk.links.keep_managers(&[(also_first, Some(NodeId(1)))]);
+    disk.links.reopen("each is opened again if it is needed");
+    disk.story.wait_for("1 connected", 2);
+    disk.story.wait_for("9 ended", 1);
+    let lines = disk.story.lines();
+    assert_eq!(lines.iter().filter(|line| *line == "9 connected").count(), 1, "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| *line == "1 connected").count(), 2, "{lines:?}");
+    disk.story.assert_in_order(1);
+}
+
+#[test]
 fn when_two_nodes_dial_each_other_one_connection_stays() {
     let cluster = Cluster::new();
     for _ in 0..20 {

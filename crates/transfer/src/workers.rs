@@ -147,7 +147,7 @@ impl RetryPolicy {
         let since = *self.since.get_or_insert_with(Instant::now);
         // Do not wait for a server that was never reachable.
         let is_known = [&item.from, &item.to].iter().all(|place| match place {
-            CopyPath::Remote(url) => context.settings.met.has(&url.server),
+            CopyPath::Remote(url) => context.settings.met.has_one_of(url),
             CopyPath::Local(_) | CopyPath::Standard => true,
         });
         let has_time = is_known && since.elapsed() < context.settings.recovery_max;
@@ -235,7 +235,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: EarlierAtt
 fn is_full_store(error: &ClientError, item: &Item) -> bool {
     match (error, &item.to) {
         (ClientError::Refused { server, number: ErrorNumber::NO_SPACE, .. }, CopyPath::Remote(url)) => {
-            *server != url.server
+            !url.is_at(server)
         }
         _ => false,
     }
@@ -260,7 +260,12 @@ fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, res
     if let Err(TransferError::Client(ClientError::GaveUp { last, .. })) = &result
         && let ClientError::Connect { server, .. } = &**last
     {
-        context.settings.met.forget(server);
+        let urls = [&item.from, &item.to].into_iter().filter_map(|place| match place {
+            CopyPath::Remote(url) if url.is_at(server) => Some(url),
+            _ => None,
+        });
+        // None of its list could be reached.
+        urls.flat_map(Url::servers).chain([server]).for_each(|server| context.settings.met.forget(server));
     }
     reports.lock().done(item, result);
 }

@@ -15,6 +15,7 @@ use crate::cli::{AuthorityArgs, AuthorityCommand};
 use crate::cluster_node::now;
 use crate::cluster_views::show;
 use crate::exit::Exit;
+use crate::manager_addresses;
 use crate::other_managers::OtherManagersHealth;
 use crate::time_text::show_time;
 
@@ -143,7 +144,8 @@ impl AuthorityKeeper {
             }),
             _ => None,
         };
-        let (authority, managers) = (set.fingerprint().to_string(), vec![self.address.clone()]);
+        let authority = set.fingerprint().to_string();
+        let managers = manager_addresses::of_members(&self.address, &self.namespace.read(namespace::members)?);
         Ok(AuthorityView { authority, managers, replaces })
     }
 

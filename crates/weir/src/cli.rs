@@ -49,7 +49,7 @@ crash, and checks every page that it gives back.";
 #[derive(Parser, Debug)]
 #[command(name = "weir", version, about = ABOUT, max_term_width = 80, arg_required_else_help = true)]
 pub struct Cli {
-    /// The cluster to ask: a context or HOST[:PORT].
+    /// The cluster to ask: a context, or HOST[:PORT] of a manager or of several, with commas between them.
     #[arg(long, value_name = "CONTEXT|HOST")]
     pub cluster: Option<String>,
     /// The command.

@@ -7,7 +7,7 @@ use cluster::CopyRate;
 use cluster::ProcessEpoch;
 use config::Config;
 use disk::{Access, Disk, DiskError, OpenOptions};
-use disk_server::{DiskNode, DiskServer, DiskSettings, StoreAt};
+use disk_server::{DiskNode, DiskServer, DiskSettings, OnManagers, StoreAt};
 use foundation::disk_of;
 use manager::{Manager, ManagerNode, ManagerSettings};
 use types::BootId;
@@ -55,8 +55,11 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Ar
     Ok((RunningRole { receiver, server, stop_node }, manager))
 }
 
-/// Starts the disk server.
-pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<DiskServer>), Failure> {
+/// Starts the disk server. `on_managers` takes the addresses of managers that it is told.
+pub(crate) fn start_disk(
+    parts: &DiskParts<'_>,
+    on_managers: OnManagers,
+) -> Result<(RunningRole, Arc<DiskServer>), Failure> {
     let DiskParts { config, data, stores, links, boot, listen, security } = parts;
     let process_epoch = next_life(&*disk_of(data))
         .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
@@ -68,6 +71,7 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<Disk
     };
     let settings = DiskSettings { node: links.node(), process_epoch, boot };
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
+    node.on_managers(on_managers);
     let role = service::Role::Disk(Arc::clone(node.server()));
     let mut server_config = server_config(config, *listen, boot)?;
     security.give_to(&mut server_config, true);

@@ -1,5 +1,5 @@
-//! `node/managers`: the addresses of the managers when a node joined, so that it finds them again. It is text: `weir managers 1`, an
-//! address on each line, and the checksum of all this in the last line.
+//! `node/managers`: the addresses of the managers, from the token with which a node joined, and then as a manager has told them last. So it finds
+//! them again. It is text: `weir managers 1`, an address on each line, and the checksum of all this in the last line.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Write as _};

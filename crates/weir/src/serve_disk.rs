@@ -1,5 +1,6 @@
 //! `weir serve --role disk`: the stores of one machine, for a cluster.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ use crate::cluster_node::{LINKS_STOP, NodesAddress, RunningRole, host_name, in_w
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
+use crate::known_managers::KnownManagers;
 use crate::logging::Logging;
-use crate::managers_file;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::people::People;
 use crate::reload::Reload;
@@ -36,7 +37,7 @@ use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::served_stores::{self, ServedStore};
 use crate::space_watch::SpaceWatch;
 use crate::store_scrubs::StoreScrubs;
-use crate::{Failure, admin_api, cluster_role, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, managers_file, metrics, signals, supervisor};
 
 /// A token file is one line.
 const TOKEN_FILE_MAX: u64 = 64 << 10;
@@ -123,15 +124,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
-    let (started, disk_server) = cluster_role::start_disk(&DiskParts {
-        config,
-        data: &data,
-        stores: &stores,
-        links: &links,
-        boot,
-        listen,
-        security: &security,
-    })?;
+    let on_managers = KnownManagers::start(&links, &config.managers, &data.held());
+    let on_managers = on_managers.map_err(|failure| in_words(&data, &failure))?;
+    let parts = DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen, security: &security };
+    let (started, disk_server) = cluster_role::start_disk(&parts, on_managers)?;
     let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
     let registrar = Registrar::start(&links, registration(&stores, &told, clients))?;
     let receiver =
@@ -139,9 +135,6 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     links
         .start(&listener, link::OtherServices::default(), None, receiver)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
-    for manager in managers(&data, config)? {
-        links.keep_manager(&manager);
-    }
     let scrubs = StoreScrubs::start(&stores, &disk_server, config)?;
     let judged = Judged::Disk {
         server: Arc::clone(&disk_server),
@@ -398,14 +391,6 @@ pub(crate) fn join_as(data: &Path, token: &JoinToken, roles: Roles) -> Result<Id
     Ok(identity)
 }
 
-/// The managers' addresses: as configured, or as they were when the node joined.
-fn managers(data: &DataDir, config: &Config) -> Result<Vec<String>, Failure> {
-    match config.managers.is_empty() {
-        true => managers_file::read(&data.held()).map_err(|failure| in_words(data, &failure)),
-        false => Ok(config.managers.clone()),
-    }
-}
-
 fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registration {
     let claim = |store: &ServedStore| StoreClaim {
         store: store.foundation.objects.id,
@@ -439,9 +424,14 @@ fn renew(
         Err(why)
     };
     let trusted = move || {
-        let manager = managers_of(&asking).into_iter().next();
-        let set = manager.map(|manager| registration::authorities(&asking, manager)).transpose();
-        set.map_err(|error| error.to_string())
+        let mut why = None;
+        for manager in managers_of(&asking) {
+            match registration::authorities(&asking, manager) {
+                Ok(set) => return Ok(Some(set)),
+                Err(error) => why = Some(error.to_string()),
+            }
+        }
+        why.map_or(Ok(None), Err)
     };
     let moved = move |one: Move| match one {
         Move::Joined => moving.reopen("the cluster's authority was replaced, and this node shows its new certificate"),
@@ -488,19 +478,23 @@ fn register_all(
     arrivals: &Channel<NodeId>,
     outcome: &Mutex<Option<Outcome>>,
 ) {
-    let mut again: Option<NodeId> = None;
+    let mut again: VecDeque<NodeId> = VecDeque::new();
     loop {
-        let manager = match (arrivals.recv_timeout(ASK_AGAIN), again.take()) {
-            (Ok(manager), _) | (Err(RecvTimeoutError::Timeout), Some(manager)) => manager,
-            (Err(RecvTimeoutError::Timeout), None) => continue,
-            (Err(RecvTimeoutError::Disconnected), _) => return,
+        let manager = match arrivals.recv_timeout(ASK_AGAIN) {
+            Ok(manager) => manager,
+            Err(RecvTimeoutError::Timeout) => match again.pop_front() {
+                Some(manager) => manager,
+                None => continue,
+            },
+            Err(RecvTimeoutError::Disconnected) => return,
         };
+        again.retain(|other| *other != manager);
         match registration::register(links, manager, registration) {
             Ok(()) => *outcome.lock() = Some(Outcome::Registered),
             Err(RegistrationError::Refused { reason, .. }) => *outcome.lock() = Some(Outcome::Refused(reason)),
             Err(error) => {
                 tracing::warn!("{error}; it is asked again");
-                again = links.peer(manager).map(|_| manager);
+                again.extend(links.peer(manager).map(|_| manager));
             }
         }
     }

@@ -52,7 +52,7 @@ use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
 use crate::{
     Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
-    manager_join, metrics, signals, standby, supervisor,
+    manager_addresses, manager_join, metrics, signals, standby, supervisor,
 };
 
 /// The folder in the data directory that makes the node this cluster's manager.
@@ -328,9 +328,12 @@ fn serve_active(
         people: Arc::clone(&people),
     });
     let (owners, users, log) = (Arc::clone(&admin_api), Arc::clone(&people), audit.clone());
+    let known = Arc::clone(&admin_api);
     let answers = Answers::new(move |caller, ask| admin_api.answer(caller, &ask))
         .with_owners(move |person: &Person, ask| owners.answer_owner(person, &ask))
-        .with_users(move |uid| users.user(uid));
+        .with_users(move |uid| users.user(uid))
+        // The address of a single manager is known to whoever asks it, and may be another one than its own: that of a tunnel.
+        .with_managers(move || Some(known.addresses()).filter(|all| all.len() > 1).unwrap_or_default());
     let administration = Administration {
         authority: Arc::clone(&authority),
         administrators: Arc::clone(&administrators),
@@ -764,6 +767,12 @@ impl AdminApi {
         }
     }
 
+    /// The addresses of all managers for nodes and commands.
+    fn addresses(&self) -> Vec<String> {
+        let all = self.manager.managers();
+        manager_addresses::all(&self.address, all.iter().map(|manager| manager.nodes_at.as_str()))
+    }
+
     fn listed(&self) -> Reply {
         match self.tokens.list(now()) {
             Ok(tokens) => Reply::long(&tokens),
@@ -781,7 +790,7 @@ impl AdminApi {
                 };
                 let invite = Invite { name, role, valid, access, by };
                 let authority = self.authority.fingerprint();
-                match self.administrators.invite(invite, vec![self.address.clone()], authority, now()) {
+                match self.administrators.invite(invite, self.addresses(), authority, now()) {
                     Ok(invitation) => Reply::Done(serde_json::json!({ "invitation": invitation })),
                     Err(error) => Reply::Refused(error.to_string()),
                 }
@@ -802,7 +811,7 @@ impl AdminApi {
                     Err(error) => return Reply::Refused(error.to_string()),
                 };
                 let fingerprint = self.authority.fingerprint();
-                match self.tokens.make(vec![self.address.clone()], fingerprint, roles, *uses, valid, now()) {
+                match self.tokens.make(self.addresses(), fingerprint, roles, *uses, valid, now()) {
                     Ok(token) => {
                         tracing::info!(role = %roles, uses, "a token to join with was made");
                         Reply::Done(serde_json::json!({ "token": token }))

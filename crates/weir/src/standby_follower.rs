@@ -119,7 +119,7 @@ impl Drop for Follower {
 impl Following {
     fn look(&mut self) {
         let Some(holder) = self.known.holder() else { return };
-        self.links.keep_manager(&holder.for_nodes);
+        self.links.keep_managers(&[(holder.for_nodes.clone(), Some(NodeId(holder.node)))]);
         let active = NodeId(holder.node);
         // Without a connection, the state of the manager says so.
         let Some(peer) = self.links.peer(active) else { return };

@@ -55,7 +55,7 @@ impl Striper for StripedFiles {
         let path = String::from_utf8(path.as_bytes().to_vec())
             .map_err(|_| StripedError::new(ErrorCode::Unsupported, "the name of a striped file has to be UTF-8"))?;
         let server = Endpoint { host: host.clone(), port: *port };
-        let url = Url { tls: false, server, user: None, path, opaque: None };
+        let url = Url { tls: false, server, others: Vec::new(), user: None, path, opaque: None };
         let mut at = StripedAt { url, stripe: grant.stripe };
         let read = |at: StripedAt| StripedReader::open(at, grant.object, &[], &self.to_read).map_err(told);
         match grant.rights {

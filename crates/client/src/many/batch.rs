@@ -154,7 +154,7 @@ impl<T> BatchWriter<T> {
     }
 
     fn connected(&self, server: &Endpoint) -> Result<Lane<T>, ClientError> {
-        let at = Url { server: server.clone(), ..self.at.clone() };
+        let at = self.at.at(server.clone());
         let mut session = Session::connect(&at, &self.settings)?;
         let limits = limits_of(&mut session)?.filter(|limits| limits.takes == Takes::Contents);
         let limits = limits.ok_or_else(|| ClientError::Unexpected {

@@ -31,6 +31,7 @@ use crate::hello::{cut, printable};
 use crate::issued::{IssuedAdmin, IssuedBytes};
 use crate::join::{now, receive, send};
 use crate::refusal::{Refusal, turn_away};
+use crate::standby::is_of_standby;
 use crate::verify::name_of;
 use crate::{NewKey, Role, Settings, keys, random};
 
@@ -128,6 +129,7 @@ pub fn redeem(
     settings: &Settings,
 ) -> Result<AdminIdentity, RedeemError> {
     let mut failed = Vec::new();
+    let mut refused = None;
     for _ in 0..TRIES {
         failed.clear();
         for address in managers {
@@ -142,7 +144,13 @@ pub fn redeem(
                 }
                 Ok(Verdict::Refused(reason)) => {
                     let reason = printable(reason.as_bytes());
-                    return Err(RedeemError::Refused { address: address.clone(), reason });
+                    let is_of_standby = is_of_standby(&reason);
+                    let error = RedeemError::Refused { address: address.clone(), reason };
+                    // The active manager is at another address.
+                    if !is_of_standby {
+                        return Err(error);
+                    }
+                    refused = Some(error);
                 }
                 Err(error) => failed.push(error),
             }
@@ -152,7 +160,7 @@ pub fn redeem(
             break;
         }
     }
-    Err(RedeemError::Unreachable(failed))
+    Err(refused.unwrap_or(RedeemError::Unreachable(failed)))
 }
 
 fn ask(invitation: &Invitation, key: &NewKey, address: &str, settings: &Settings) -> Result<Verdict, LinkError> {

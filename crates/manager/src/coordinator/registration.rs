@@ -128,10 +128,10 @@ impl Coordinator {
         self.lock().is_older = true;
     }
 
-    /// Sends the store addresses to servers that do not have the present ones.
+    /// Sends the addresses of managers and stores to servers that do not have the present ones.
     fn tell_ways(&self) {
         let _one_after_the_other = self.telling_addresses.lock();
-        let (pages, nodes) = {
+        let (managers, pages, nodes) = {
             let mut state = self.lock();
             let untold = |node: &NodeId| state.servers.is_connected(*node) && !state.told.contains(node);
             let nodes: Vec<NodeId> = state.servers.nodes.keys().copied().filter(untold).collect();
@@ -140,10 +140,13 @@ impl Coordinator {
             }
             state.told.extend(nodes.iter().copied());
             state.tellings += 1;
-            (state.servers.pages_of_ways(state.tellings), nodes)
+            let managers = state.servers.managers().to_vec();
+            (managers, state.servers.pages_of_ways(state.tellings), nodes)
         };
         for node in nodes {
-            let are_sent = pages.iter().all(|page| self.world.send(node, FromManager::StoreAddresses(page.clone())));
+            // A manager that does not know its own address yet has nothing to say.
+            let are_sent = (managers.is_empty() || self.world.send(node, FromManager::Managers(managers.clone())))
+                && pages.iter().all(|page| self.world.send(node, FromManager::StoreAddresses(page.clone())));
             if !are_sent {
                 self.lock().told.remove(&node);
             }

@@ -5,14 +5,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cluster::placement::{Load, Map, StoreInfo, StoreState};
+use link::{Role, Roles};
 use namespace::{MemberEntry, StoreEntry, WantedState};
-use node::{STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport};
+use node::{MANAGERS_MAX, ManagerAddress, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport};
 use store::Space;
 use types::capability::CapabilityKey;
 use types::{ClientAddress, Location, NodeId, StoreId};
 
 use super::capability_keys::ServerKeys;
 use super::hosts::{Host, places_of};
+
+fn has(member: &MemberEntry, role: Role) -> bool {
+    Roles::from_bits(member.roles).is_some_and(|roles| roles.contain(role))
+}
+
+/// The address of this member, if it is a manager and has said it.
+fn manager_of(member: &MemberEntry) -> Option<ManagerAddress> {
+    let nodes_at = member.for_nodes.first().filter(|_| has(member, Role::Manager))?;
+    Some(ManagerAddress { node: member.node, nodes_at: nodes_at.clone() })
+}
 
 /// A disk server.
 #[derive(Clone, Default)]
@@ -35,6 +46,8 @@ pub(crate) struct Servers {
     /// The members of the cluster.
     pub(super) nodes: BTreeMap<NodeId, Server>,
     stores: BTreeMap<StoreId, StoreInfo>,
+    /// The addresses of the managers that have said theirs.
+    managers: Vec<ManagerAddress>,
     /// The locations of disk servers' hosts.
     locations: BTreeMap<IpAddr, Location>,
     pub(super) map: Arc<Map>,
@@ -46,10 +59,14 @@ impl Servers {
         let members_there: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
         let nodes_before = self.nodes.len();
         self.nodes.retain(|node, _| members_there.contains(node));
-        let mut is_changed = self.nodes.len() != nodes_before;
+        let managers: Vec<ManagerAddress> = members.iter().filter_map(manager_of).take(MANAGERS_MAX).collect();
+        let mut is_changed = self.nodes.len() != nodes_before || self.managers != managers;
+        self.managers = managers;
         for member in members {
             let server = self.nodes.entry(member.node).or_default();
-            let addresses = member.for_clients.iter().filter_map(|address| ClientAddress::parse(address)).collect();
+            // A manager has no stores, so no client is sent there for a file.
+            let for_clients = if has(&member, Role::Disk) { member.for_clients.as_slice() } else { &[] };
+            let addresses = for_clients.iter().filter_map(|address| ClientAddress::parse(address)).collect();
             let nodes_at = member.for_nodes.first().cloned();
             if (&server.addresses, &server.nodes_at) != (&addresses, &nodes_at) {
                 (server.addresses, server.nodes_at) = (addresses, nodes_at);
@@ -265,6 +282,11 @@ impl Servers {
         if before != server.seen_at {
             self.locations = self.find_places();
         }
+    }
+
+    /// The addresses of the managers, by node number.
+    pub(crate) fn managers(&self) -> &[ManagerAddress] {
+        &self.managers
     }
 
     /// The store addresses, in pages. `number` identifies this list.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::{Content, FileState, Namespace, NsError, OpenWrite};
-use node::{ClientPresence, Summed};
+use node::{ClientPresence, ManagerAddress, Summed};
 use store::Space;
 use types::striping::StripedOpenWrite;
 use types::{
@@ -187,6 +187,12 @@ impl Manager {
     /// Sets the manager's address for clients, `host:port`. Disk servers send clients there.
     pub fn set_clients_at(&self, address: &str) {
         self.coordinator.set_clients_at(address);
+    }
+
+    /// The addresses of the managers that have said theirs, by node number.
+    #[must_use]
+    pub fn managers(&self) -> Vec<ManagerAddress> {
+        self.coordinator.published().get().servers.managers().to_vec()
     }
 
     /// Sets the locations of clients that do not state their own.

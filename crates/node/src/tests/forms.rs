@@ -17,9 +17,9 @@ use crate::audit::{DamageReport, Inventory, InventoryRequest, StoredReplica, Sto
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, ChangeHead, ChecksumFailure, Claim,
-    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, Message, OpenWriteAction, OpenWriteAnswer,
-    OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin, RequestError, StoreAddress,
-    StoreAddressPage, StoreReport, SumRequest, Summed,
+    ClaimResult, EndWriter, FromDisk, FromManager, Hello, Keys, ManagerAddress, Message, OpenWriteAction,
+    OpenWriteAnswer, OpenWriteLength, OpenWriteRequest, OpenedFile, PeerMessage, ReplicaOrigin, RequestError,
+    StoreAddress, StoreAddressPage, StoreReport, SumRequest, Summed,
 };
 use crate::proxy::{CopySource, FoundProxy, ProxyAnswer, ProxyRequest, SentProxy};
 
@@ -138,6 +138,7 @@ fn name_of_managers(message: &FromManager) -> String {
         FromManager::Proxy(ProxyAnswer { found: FoundProxy::Proxy(_), .. }) => "proxy",
         FromManager::Proxy(ProxyAnswer { found: FoundProxy::Given, .. }) => "given-proxy",
         FromManager::Proxy(ProxyAnswer { found: FoundProxy::None, .. }) => "no-proxy",
+        FromManager::Managers(_) => "managers",
     }
     .to_owned()
 }
@@ -351,6 +352,7 @@ fn from_managers() -> Vec<FromManager> {
         FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::Proxy(proxy) }),
         FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::Given }),
         FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::None }),
+        FromManager::Managers(vec![ManagerAddress { node: NODE, nodes_at: "mgr1:1095".to_owned() }]),
     ]
 }
 

@@ -24,8 +24,9 @@ pub struct TargetArgs {
     /// and WEIR_DATA, the current context (`weir context use`), the data directory that the package serves.
     #[arg(long, value_name = "DIR", conflicts_with = "cluster")]
     pub data: Option<PathBuf>,
-    /// The cluster to ask, from any machine: a context (`weir context list`), or HOST[:PORT] of a manager. Or on its
-    /// machine, the path of the socket that a node has for all users (`administration.socket`).
+    /// The cluster to ask, from any machine: a context (`weir context list`), or HOST[:PORT] of a manager, or of
+    /// several with commas between them. Or on its machine, the path of the socket that a node has for all users
+    /// (`administration.socket`).
     #[arg(long, value_name = "CONTEXT|HOST")]
     pub cluster: Option<String>,
 }

@@ -23,6 +23,8 @@ pub(crate) use target::{Target, on_own_thread, watched};
 const CONTEXTS: &str = "contexts";
 const CURRENT: &str = "current";
 const NAME_MAX: usize = 64;
+/// The most addresses that a context has room for.
+const MANAGERS_MAX: usize = 16;
 
 /// A context cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +92,19 @@ impl Context {
             Self::Certificate(identity) => identity.authority(),
             Self::Person(cluster) => cluster.authority,
         }
+    }
+
+    /// The addresses with those of a cluster's managers that are missing, `None` if none is. What the user has given stays first: it may lead through a
+    /// tunnel.
+    fn with_missing(&self, told: &[String]) -> Option<Vec<String>> {
+        let mut managers = self.managers().to_vec();
+        let before = managers.len();
+        for address in told {
+            if managers.len() < MANAGERS_MAX && !managers.contains(address) {
+                managers.push(address.clone());
+            }
+        }
+        (managers.len() > before).then_some(managers)
     }
 
     /// The same with other addresses.
@@ -211,6 +226,18 @@ impl Contexts {
         written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })
     }
 
+    /// Adds the addresses of managers that the context `name` does not have.
+    pub(crate) fn learn(&self, name: &str, managers: &[String]) -> Result<(), ContextError> {
+        let context = self.read(name)?;
+        match context.with_missing(managers) {
+            None => Ok(()),
+            Some(all) => match context.with_managers(all) {
+                Context::Certificate(identity) => self.write(name, &identity),
+                Context::Person(cluster) => self.write_cluster(name, &cluster),
+            },
+        }
+    }
+
     /// Removes the context `name`, with its key.
     pub(crate) fn remove(&self, name: &str) -> Result<(), ContextError> {
         let path = self.path(name)?;
@@ -275,6 +302,27 @@ mod tests {
         assert!(matches!(contexts.set_current("gone"), Err(ContextError::Unknown { .. })));
         assert!(contexts.names().unwrap().is_empty() && contexts.current().unwrap().is_none());
         assert!(!temp.path().join("weir").exists(), "reading makes nothing");
+    }
+
+    #[test]
+    fn a_context_learns_managers_and_forgets_none() {
+        let temp = tempfile::tempdir().unwrap();
+        let contexts = Contexts { folder: temp.path().join("weir") };
+        let (authority, managers) = (Fingerprint([7; 32]), vec!["localhost:9".to_owned()]);
+        contexts.write_cluster("lab", &TrustedCluster { authority, managers }).unwrap();
+        let known = || contexts.read("lab").unwrap().managers().join(" ");
+        let learn = |told: &[&str]| {
+            let told: Vec<String> = told.iter().map(|one| (*one).to_owned()).collect();
+            contexts.learn("lab", &told).unwrap();
+            known()
+        };
+        assert_eq!(learn(&[]), "localhost:9");
+        assert_eq!(learn(&["m1:1", "localhost:9", "m2:1"]), "localhost:9 m1:1 m2:1");
+        assert_eq!(learn(&["m2:1"]), "localhost:9 m1:1 m2:1");
+        let many: Vec<String> = (0..40).map(|number| format!("n{number}:1")).collect();
+        contexts.learn("lab", &many).unwrap();
+        assert_eq!(known().split(' ').count(), MANAGERS_MAX);
+        assert!(matches!(contexts.learn("gone", &many), Err(ContextError::Unknown { .. })));
     }
 
     #[test]

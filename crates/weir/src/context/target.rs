@@ -148,6 +148,10 @@ impl Target {
                     // Stderr may be closed.
                     let _ = writeln!(io::stderr(), "{text}");
                 }
+                if let Err(why) = learn(kept, context, &answered.managers) {
+                    let text = format!("weir: context {kept} could not take over where the managers are: {why}");
+                    let _ = writeln!(io::stderr(), "{text}");
+                }
                 Ok((answered.value, answered.following))
             }
             Self::Socket(socket) => client::ask_at(socket, what),
@@ -274,28 +278,46 @@ fn follow(name: &str, kept: &str, context: &Context, authority: link::Fingerprin
     }
 }
 
+/// Lets the context `kept` know all managers of its cluster.
+fn learn(kept: &str, context: &Context, managers: &[String]) -> Result<(), ContextError> {
+    // What the command asked with may have other addresses than the context, but mostly they are the same.
+    match context.with_missing(managers) {
+        None => Ok(()),
+        Some(_) => Contexts::of_user()?.learn(kept, managers),
+    }
+}
+
 fn current_identity(contexts: &Contexts, name: &str) -> Result<(String, Context), ContextError> {
     Ok((name.to_owned(), contexts.read(name)?))
 }
 
-/// The context with this name, or the one of a manager at this address. If no context has the address, the current
+/// The context with this name, or the one of a manager at one of these addresses. If no context has them, the current
 /// context asks there: the certificate, not the address, decides whether it is the same cluster.
 fn named(contexts: &Contexts, said: &str) -> Result<Option<(String, Context)>, ContextError> {
     if let Some(identity) = contexts.find(said)? {
         return Ok(Some((said.to_owned(), identity)));
     }
-    let Some(address) = address_of(said) else { return Ok(None) };
-    let at = |identity: Context| identity.with_managers(vec![address.clone()]);
+    let Some(addresses) = addresses_of(said) else { return Ok(None) };
+    let at = |identity: Context| identity.with_managers(addresses.clone());
     for name in contexts.names()? {
         // A context that cannot be read is no obstacle for others.
         if let Ok(Some(identity)) = contexts.find(&name)
-            && identity.managers().iter().any(|manager| is_same(manager, &address))
+            && identity.managers().iter().any(|manager| addresses.iter().any(|address| is_same(manager, address)))
         {
             return Ok(Some((name, at(identity))));
         }
     }
     let Some(current) = contexts.current()? else { return Ok(None) };
     Ok(contexts.find(&current)?.map(|identity| (current, at(identity))))
+}
+
+/// The most addresses in one word.
+const ADDRESSES_MAX: usize = 16;
+
+/// `HOST` or `HOST:PORT`, or several of them with commas between them, as `host:port`.
+fn addresses_of(said: &str) -> Option<Vec<String>> {
+    let addresses: Vec<String> = said.split(',').map(address_of).collect::<Option<_>>()?;
+    (addresses.len() <= ADDRESSES_MAX).then_some(addresses)
 }
 
 /// `HOST` or `HOST:PORT` as `host:port`; `None` if it is neither.
@@ -320,9 +342,9 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 fn unknown(said: &str) -> Failure {
-    let why = match address_of(said) {
+    let why = match addresses_of(said) {
         Some(_) => "no context has this name or a manager at this address",
-        None => "no context has this name, and it is no HOST[:PORT]",
+        None => "no context has this name, and it is no HOST[:PORT][,HOST[:PORT]...]",
     };
     Failure::message(
         Exit::Usage,
@@ -369,6 +391,11 @@ mod tests {
         assert_eq!(address_of("[::1]:9").as_deref(), Some("[::1]:9"));
         for wrong in ["", ":", "a:0", "a:x", "a b", "root://a", "a/b", "[x]:1", "a:70000"] {
             assert_eq!(address_of(wrong), None, "{wrong}");
+        }
+        assert_eq!(addresses_of("mgr1,[::1]:9").unwrap(), ["mgr1:1095", "[::1]:9"]);
+        let many = vec!["m"; ADDRESSES_MAX + 1].join(",");
+        for wrong in ["", ",", "mgr1,", ",mgr1", "mgr1,,mgr2", "mgr1,a b", &many] {
+            assert_eq!(addresses_of(wrong), None, "{wrong}");
         }
     }
 }

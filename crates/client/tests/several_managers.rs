@@ -1,0 +1,219 @@
+//! A client with the addresses of several managers, of which some are gone, wait for their turn, or die. The managers are small test servers.
+
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_client::{Client, ClientError, Endpoint, OpenOptions, Reader, Settings, Url};
+
+const OK: u16 = 0;
+const REDIRECT: u16 = 4004;
+const OPEN: u16 = 3010;
+const READ: u16 = 3013;
+const STAT: u16 = 3017;
+
+/// What a server answers to a request, by its kind and the number of earlier requests of this kind.
+type Answers = dyn Fn(u16, usize) -> (u16, Vec<u8>) + Send + Sync;
+
+/// A server that can die.
+struct Server {
+    at: Endpoint,
+    is_dead: Arc<AtomicBool>,
+    sockets: Arc<Mutex<Vec<TcpStream>>>,
+    stats: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn new(answers: impl Fn(u16, usize) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = Endpoint { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+        let (is_dead, sockets) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let stats = Arc::new(AtomicUsize::new(0));
+        let server =
+            Self { at, is_dead: Arc::clone(&is_dead), sockets: Arc::clone(&sockets), stats: Arc::clone(&stats) };
+        let (answers, opens): (Arc<Answers>, _) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                if is_dead.load(Ordering::SeqCst) {
+                    return;
+                }
+                let socket = connection.unwrap();
+                sockets.lock().unwrap().push(socket.try_clone().unwrap());
+                let (answers, stats, opens) = (Arc::clone(&answers), Arc::clone(&stats), Arc::clone(&opens));
+                // The connection may end at any time.
+                std::thread::spawn(move || serve(socket, &*answers, &stats, &opens).ok());
+            }
+        });
+        server
+    }
+
+    /// It answers everything itself.
+    fn active() -> Self {
+        Self::new(|kind, _| whole(kind))
+    }
+
+    /// It redirects everything.
+    fn leading_to(to: &Endpoint) -> Self {
+        let to = redirect(to);
+        Self::new(move |_, _| to.clone())
+    }
+
+    fn dies(&self) {
+        self.is_dead.store(true, Ordering::SeqCst);
+        // The thread leaves the listener.
+        let _ = TcpStream::connect((self.at.host.as_str(), self.at.port));
+        for socket in self.sockets.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn stats(&self) -> usize {
+        self.stats.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.dies();
+    }
+}
+
+/// The answer of a server that has the file, which has 8 bytes.
+fn whole(kind: u16) -> (u16, Vec<u8>) {
+    (
+        OK,
+        match kind {
+            STAT => b"1 8 16 1000\0".to_vec(),
+            OPEN => [&[1, 2, 3, 4][..], &[0; 8], b"1 8 16 1000\0"].concat(),
+            READ => b"contents".to_vec(),
+            _ => Vec::new(),
+        },
+    )
+}
+
+fn redirect(to: &Endpoint) -> (u16, Vec<u8>) {
+    (REDIRECT, [&u32::from(to.port).to_be_bytes()[..], to.host.as_bytes()].concat())
+}
+
+fn serve(mut socket: TcpStream, answers: &Answers, stats: &AtomicUsize, opens: &AtomicUsize) -> std::io::Result<()> {
+    socket.read_exact(&mut [0; 20])?;
+    socket.write_all(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1])?;
+    loop {
+        let mut head = [0; 24];
+        socket.read_exact(&mut head)?;
+        let mut data = vec![0; u32::from_be_bytes(head[20..24].try_into().unwrap()) as usize];
+        socket.read_exact(&mut data)?;
+        let (status, body) = match u16::from_be_bytes([head[2], head[3]]) {
+            // protocol, login
+            3006 => (OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1]),
+            3007 => (OK, vec![7; 16]),
+            STAT => answers(STAT, stats.fetch_add(1, Ordering::SeqCst)),
+            OPEN => answers(OPEN, opens.fetch_add(1, Ordering::SeqCst)),
+            kind => answers(kind, 0),
+        };
+        let len = u32::try_from(body.len()).unwrap().to_be_bytes();
+        socket.write_all(&[&head[..2], &status.to_be_bytes(), &len, &body].concat())?;
+    }
+}
+
+/// An address at which nobody listens.
+fn nobody() -> Endpoint {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    Endpoint { host: "127.0.0.1".to_owned(), port }
+}
+
+fn url(servers: &[&Endpoint]) -> Url {
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    Url::parse(&format!("root://{}//file", servers.join(","))).unwrap()
+}
+
+fn client() -> Client {
+    let (silence_max, recovery_max) = (Duration::from_secs(10), Duration::from_secs(10));
+    Client::new(Settings { silence_max, recovery_max, ..Settings::default() })
+}
+
+fn open(client: &mut Client, url: &Url) -> Reader<Vec<u8>> {
+    Reader::new(client.open(url, OpenOptions::READ, 0).unwrap())
+}
+
+/// What the server of the file sends, and which one that is.
+fn read(reader: &mut Reader<Vec<u8>>) -> (Vec<u8>, Endpoint) {
+    reader.ask(0, 8, vec![0; 8]).unwrap();
+    let chunk = reader.wait().unwrap().unwrap();
+    (chunk.buffer, reader.file().url().server.clone())
+}
+
+#[test]
+fn a_manager_that_is_gone_costs_a_new_client_nothing() {
+    let (active, gone) = (Server::active(), nobody());
+    for servers in [[&gone, &active.at], [&active.at, &gone]] {
+        let mut client = client();
+        let file = url(&servers);
+        assert_eq!(client.stat(&file).unwrap().size, 8);
+        assert_eq!(read(&mut open(&mut client, &file)).0, b"contents");
+    }
+    let failed = client().stat(&url(&[&gone, &nobody()])).unwrap_err();
+    assert!(matches!(failed, ClientError::Connect { .. }), "at once, as nobody was ever there: {failed}");
+}
+
+#[test]
+fn a_manager_that_dies_is_replaced_by_the_next_one() {
+    let (first, second) = (Server::active(), Server::active());
+    let (mut client, file) = (client(), url(&[&first.at, &second.at]));
+    for _ in 0..3 {
+        client.stat(&file).unwrap();
+    }
+    assert_eq!((first.stats(), second.stats()), (3, 0));
+    first.dies();
+    assert_eq!(client.stat(&file).unwrap().size, 8);
+    assert_eq!(second.stats(), 1);
+}
+
+#[test]
+fn after_the_redirect_of_a_standby_the_active_one_is_asked_at_once() {
+    let active = Server::active();
+    let standby = Server::leading_to(&active.at);
+    let (mut client, file) = (client(), url(&[&standby.at, &active.at]));
+    for _ in 0..3 {
+        client.stat(&file).unwrap();
+    }
+    assert_eq!((standby.stats(), active.stats()), (1, 3));
+    // For another client the order is the one of the address.
+    self::client().stat(&file).unwrap();
+    assert_eq!(standby.stats(), 2);
+}
+
+#[test]
+fn a_redirect_to_a_manager_that_is_gone_leads_back_to_the_list() {
+    let (gone, other) = (nobody(), nobody());
+    let to = redirect(&gone);
+    // It takes over meanwhile.
+    let taking_over = || {
+        let to = to.clone();
+        Server::new(move |kind, before| if kind != READ && before < 2 { to.clone() } else { whole(kind) })
+    };
+    let standby = taking_over();
+    assert_eq!(client().stat(&url(&[&standby.at, &gone])).unwrap().size, 8);
+    assert_eq!(standby.stats(), 3);
+    // The redirect may name the other manager in another way than the list.
+    let standby = taking_over();
+    assert_eq!(client().stat(&url(&[&standby.at, &other])).unwrap().size, 8);
+    let standby = taking_over();
+    assert_eq!(read(&mut open(&mut client(), &url(&[&standby.at, &gone]))).0, b"contents");
+}
+
+#[test]
+fn an_open_file_goes_on_at_another_manager() {
+    let (one, other) = (Server::active(), Server::active());
+    let (first, second) = (Server::leading_to(&one.at), Server::leading_to(&other.at));
+    let mut reader = open(&mut client(), &url(&[&first.at, &second.at]));
+    assert_eq!(read(&mut reader), (b"contents".to_vec(), one.at.clone()));
+    // The machine with the manager and the disk server is gone.
+    first.dies();
+    one.dies();
+    assert_eq!(read(&mut reader), (b"contents".to_vec(), other.at.clone()));
+}
