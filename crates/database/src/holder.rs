@@ -40,10 +40,12 @@ mod tests {
 
     #[test]
     fn a_holder_reads_back_and_nothing_else_is_taken_for_one() {
-        let holder =
-            Holder { node: 1, for_nodes: "mgr1:1095".into(), for_clients: "[2001:db8::1]:1094".into() };
+        let holder = Holder { node: 1, for_nodes: "mgr1:1095".into(), for_clients: "[2001:db8::1]:1094".into() };
         let text = holder.to_text().unwrap();
-        assert_eq!(text, r#"{"node":1,"for_nodes":"mgr1:1095","for_clients":"[2001:db8::1]:1094"}"#, "as in formats.md");
+        assert_eq!(
+            text, r#"{"node":1,"for_nodes":"mgr1:1095","for_clients":"[2001:db8::1]:1094"}"#,
+            "as in formats.md"
+        );
         assert_eq!(Holder::parse(&text), Some(holder.clone()));
         assert_eq!(Holder::parse(&text.replace('}', r#","more":2}"#)), Some(holder.clone()), "a newer one's");
         for end in 0..text.len() {

@@ -165,9 +165,10 @@ impl Silence {
             self.seen = None;
             return Judged::Free(Vacancy(Some(row)));
         }
-        let same = self.seen.take().filter(|seen| {
-            seen.row == row && arrived.saturating_duration_since(seen.last) <= self.terms.gap
-        });
+        let same = self
+            .seen
+            .take()
+            .filter(|seen| seen.row == row && arrived.saturating_duration_since(seen.last) <= self.terms.gap);
         let since = same.map_or(arrived, |seen| seen.since);
         self.seen = Some(Seen { row: row.clone(), since, last: arrived });
         let quiet = arrived.saturating_duration_since(since);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use console::Exit;
 use database::{Copying, DatabaseAddress, DirectoryMark, IfThere, ImportSource, Postgres, PostgresConfig, Schema};
 use foundation::{
-    Claim, DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError, Purpose,
-    Settings, disk_of,
+    Claim, DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, IndexFoundation, ManagerFoundation, OpenError,
+    Purpose, Settings, disk_of,
 };
 use kv::{Batch, EntrySource as _, Kv, OwnedEntry};
 use namespace::{self as ns, Actor, Durability, Namespace, NamespaceConfig, Operation};

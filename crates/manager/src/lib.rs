@@ -67,8 +67,8 @@ pub use other_managers::OtherManagers;
 pub use stored_files::StoredFiles;
 pub use views::{
     ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
-    LossView, ManagerState, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState, ReplicaView,
-    ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
+    LossView, ManagerState, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState,
+    ReplicaView, ReplicationState, StatusView, StoreView, StuckView, TopView, UnderReplicatedFile, WriterView,
 };
 pub use widening::{ApplyError, ApplyOptions, ApplyView};
 

@@ -173,7 +173,9 @@ impl ManagerRegistration {
             return Err("only managers get the cluster's authority".into());
         }
         let Some((administrators, stored)) = &self.shares else {
-            return Err("the namespace of this cluster is in its manager's data directory, so no other can take over".into());
+            return Err(
+                "the namespace of this cluster is in its manager's data directory, so no other can take over".into()
+            );
         };
         stored.note(from.name.node, known);
         let files =
@@ -230,9 +232,7 @@ fn is_address(address: &str) -> bool {
 impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         if !(self.may_grant)() {
-            return Err(
-                "this manager has lost touch with its database, and another one may have taken over".into()
-            );
+            return Err("this manager has lost touch with its database, and another one may have taken over".into());
         }
         self.admit_member(peer)
     }

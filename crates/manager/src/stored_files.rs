@@ -41,7 +41,15 @@ mod tests {
 
     fn member(node: u64, roles: Roles) -> MemberEntry {
         let (for_nodes, for_clients, name) = (Vec::new(), Vec::new(), format!("node{node}"));
-        MemberEntry { node: NodeId(node), roles: roles.bits(), name, key: [0; 32], joined: Timestamp(0), for_nodes, for_clients }
+        MemberEntry {
+            node: NodeId(node),
+            roles: roles.bits(),
+            name,
+            key: [0; 32],
+            joined: Timestamp(0),
+            for_nodes,
+            for_clients,
+        }
     }
 
     #[test]

@@ -117,6 +117,25 @@ impl Cluster {
         link::join(&self.token(Roles::DISK), &NewKey::draw().unwrap(), Roles::DISK, name, &Settings::default()).unwrap()
     }
 
+    /// The manager's registration, for requests that arrive on no connection.
+    fn desk(&self) -> ManagerRegistration {
+        let (namespace, authority) = (Arc::clone(&self.namespace), Arc::clone(&self.authority));
+        ManagerRegistration::new(namespace, authority, DAY, Box::new(now), Box::new(|| true))
+    }
+
+    /// The node with this identity, as the manager sees it on a connection.
+    fn peer_of(&self, identity: &Identity) -> PeerIdentity {
+        let (_node, until) = (Disk::new(self, us(identity)), Instant::now() + SOON);
+        loop {
+            let found = self.links.connected().into_iter().find(|peer| peer.name == *identity.name());
+            match found {
+                Some(peer) => return peer,
+                None => assert!(Instant::now() < until, "it is not connected"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn remove(&self, node: NodeId) {
         let ctx = self.namespace.context(now(), &Actor::admin(), None);
         self.namespace.change_wait(Durability::Synced, ctx, RemoveMember { node }).unwrap();
@@ -542,14 +561,13 @@ fn a_certificate_for_other_roles_or_for_the_manager_is_not_renewed() {
     // Nor would a manager renew the certificate of its own number for somebody else.
     let disk = Disk::new(&cluster, us(&identity));
     let manager = disk.0.connected().remove(0);
-    let desk =
-        ManagerRegistration::new(
-            Arc::clone(&cluster.namespace),
-            Arc::clone(&cluster.authority),
-            DAY,
-            Box::new(now),
-            Box::new(|| true),
-        );
+    let desk = ManagerRegistration::new(
+        Arc::clone(&cluster.namespace),
+        Arc::clone(&cluster.authority),
+        DAY,
+        Box::new(now),
+        Box::new(|| true),
+    );
     let request = registration::Request::Renew(NewKey::draw().unwrap().renewal(&manager.name).unwrap());
     let answer = desk.answer(&manager, &link::encode(&request).unwrap()).unwrap();
     match link::decode(&answer).unwrap() {
@@ -581,17 +599,9 @@ fn only_managers_get_the_files_that_all_managers_have() {
         link::join(&cluster.token(roles), &NewKey::draw().unwrap(), roles, "node", &Settings::default()).unwrap()
     };
     let (disk, standby) = (identity(Roles::DISK), identity(Roles::MANAGER));
-    let peer_of = |identity: &Identity| {
-        // Each is connected in turn, and the manager's registration is asked directly.
-        let (links, node) = (Disk::new(&cluster, us(identity)), identity.name().node);
-        let peer = cluster.links.connected().into_iter().find(|peer| peer.name.node == node).unwrap();
-        drop(links);
-        peer
-    };
     let stored = Arc::new(StoredFiles::default());
     let administrators = Arc::new(Administrators::new(Vec::new(), Box::new(|_| Ok(()))));
-    let desk = || cluster.desk();
-    let sharing = desk().sharing(Arc::clone(&administrators), Arc::clone(&stored));
+    let sharing = cluster.desk().sharing(Arc::clone(&administrators), Arc::clone(&stored));
     let ask = |desk: &ManagerRegistration, peer: &PeerIdentity, known| {
         let request = link::encode(&registration::Request::ManagerFiles { known }).unwrap();
         match link::decode(&desk.answer(peer, &request).unwrap()).unwrap() {
@@ -600,10 +610,10 @@ fn only_managers_get_the_files_that_all_managers_have() {
             _ => panic!("another answer"),
         }
     };
-    let refused = ask(&sharing, &peer_of(&disk), [0; 32]).unwrap_err();
+    let refused = ask(&sharing, &cluster.peer_of(&disk), [0; 32]).unwrap_err();
     assert!(refused.contains("only managers"), "{refused}");
-    let manager = peer_of(&standby);
-    let refused = ask(&desk(), &manager, [0; 32]).unwrap_err();
+    let manager = cluster.peer_of(&standby);
+    let refused = ask(&cluster.desk(), &manager, [0; 32]).unwrap_err();
     assert!(refused.contains("data directory"), "{refused}");
     let files = ask(&sharing, &manager, [0; 32]).unwrap().unwrap();
     assert_eq!(files.authority, cluster.authority.to_secret_bytes());
@@ -613,14 +623,10 @@ fn only_managers_get_the_files_that_all_managers_have() {
     assert_eq!(ask(&sharing, &manager, digest.unwrap()).unwrap(), None);
     assert_eq!(lacking(), 0);
     // A certificate that a thief of the authority has made for a disk server's number.
-    let forged = PeerIdentity { name: link::NodeName { node: NodeId(2), ..manager.name }, ..manager };
+    let forged = PeerIdentity { name: link::NodeName { node: disk.name().node, ..manager.name }, ..manager.clone() };
     let refused = ask(&sharing, &forged, [0; 32]).unwrap_err();
     assert!(refused.contains("did not join as"), "{refused}");
     cluster.remove(standby.name().node);
-    let refused = ask(&sharing, &manager_again(&forged, standby.name().node), [0; 32]).unwrap_err();
+    let refused = ask(&sharing, &manager, [0; 32]).unwrap_err();
     assert!(refused.contains("not in this cluster"), "{refused}");
-}
-
-fn manager_again(peer: &PeerIdentity, node: NodeId) -> PeerIdentity {
-    PeerIdentity { name: link::NodeName { node, ..peer.name }, ..peer.clone() }
 }

@@ -99,7 +99,11 @@ fn waiting_for(own: NodeId, replacement: &Replacement, members: &[MemberEntry]) 
 }
 
 /// How far a replacement is, for the judgement of the cluster.
-pub(crate) fn change(own: NodeId, authority: &Authority, namespace: &Namespace) -> Result<Option<AuthorityChange>, NsError> {
+pub(crate) fn change(
+    own: NodeId,
+    authority: &Authority,
+    namespace: &Namespace,
+) -> Result<Option<AuthorityChange>, NsError> {
     let Some(replacement) = authority.replacement() else { return Ok(None) };
     let waiting_for = waiting_for(own, &replacement, &namespace.read(namespace::members)?);
     Ok(Some(AuthorityChange { since: u64::try_from(replacement.began.secs()).unwrap_or(0), waiting_for }))

@@ -408,7 +408,7 @@ pub struct TokenCreateArgs {
     /// The manager to ask.
     #[command(flatten)]
     pub data: TargetArgs,
-    /// What the node may become; a second manager cannot join yet.
+    /// What the node may become: a disk server, or a further manager where the namespace is in a database.
     #[arg(long, value_name = "ROLE", default_value = "disk")]
     pub role: ClusterRole,
     /// How long the token is valid, as in 1h; at most 30d.

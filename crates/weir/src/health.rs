@@ -17,8 +17,8 @@ use maintenance::backup;
 use maintenance::scrub::Scrub;
 use manager::{Counted, Manager, ManagerState, StatusView, StoreView};
 use monitor::health::{
-    Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Health, ManagersSnapshot, Snapshot, SpaceSnapshot,
-    SpaceTrend, judge,
+    Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Health, ManagersSnapshot, Snapshot,
+    SpaceSnapshot, SpaceTrend, judge,
 };
 use namespace::{Namespace, NsError};
 use parking_lot::Mutex;

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver as Signals;
 use std::time::{Duration, Instant};
 
 use config::Config;
-use foundation::DataDir;
+use console::signals::Signal;
+use database::{DatabaseError, Schema};
 use foundation::datadir::Format;
 use foundation::layout::{DISK_IDENTITY_FILE, has_joined};
+use foundation::{DataDir, DatabaseSettings, exit_of_database};
 use link::admin::write_records;
 use link::{
     Authority, AuthorityError, Credentials, FileError, Identity, IdentityError, IncomingHeader, JoinToken, LinkError,
@@ -20,9 +23,9 @@ use types::{ClusterId, NodeId};
 use crate::Failure;
 use crate::cli::ServeArgs;
 use crate::exit::Exit;
+use crate::managers_file;
 use crate::serve_disk::{join_as, token_of};
 use crate::serve_manager::{ADMINISTRATORS_FILE, CLUSTER_DIR, IDENTITY_FILE};
-use crate::{managers_file, signals};
 
 /// How long the first fetch of the managers' files may take.
 const FETCH_PATIENCE: Duration = Duration::from_secs(20);
@@ -51,7 +54,7 @@ pub(crate) fn token(args: &ServeArgs, config: &Config) -> Result<Option<JoinToke
 }
 
 /// Lets this manager join with `token`, unless it has joined already. Its directory belongs to the cluster then.
-pub(crate) fn join_once(data: &mut DataDir, token: &JoinToken) -> Result<(), Failure> {
+pub(crate) fn join_once(data: &mut DataDir, token: &JoinToken, database: &DatabaseSettings) -> Result<(), Failure> {
     let held = data.held();
     if has_joined(&held) {
         tracing::info!("this manager has joined already; the token is not needed and was not used");
@@ -66,6 +69,17 @@ pub(crate) fn join_once(data: &mut DataDir, token: &JoinToken) -> Result<(), Fai
             ),
         ));
     }
+    // Before the token is used up, and the cluster has another manager in its list.
+    let of_database = |error: DatabaseError| Failure::new(exit_of_database(&error), error);
+    if Schema::connect(&database.address).and_then(|mut schema| schema.check()).map_err(of_database)?.is_none() {
+        return Err(Failure::message(
+            Exit::DataDirectory,
+            format!(
+                "the database {} has no namespace, so it is not the one of the manager that made the token; nothing was changed",
+                database.address
+            ),
+        ));
+    }
     let identity = join_as(&held, token, Roles::MANAGER)?;
     let cluster = identity.name().cluster;
     let refused = |error: foundation::DataDirError| Failure::new(error.exit(), error);
@@ -76,10 +90,7 @@ pub(crate) fn join_once(data: &mut DataDir, token: &JoinToken) -> Result<(), Fai
 
 /// The authority and the identity of a manager that has joined. Fetches the files that all managers have, if it has none yet. `None`: this manager has
 /// not joined, but made the cluster, or will make one.
-pub(crate) fn joined(
-    data: &DataDir,
-    stop: &signals::Signals,
-) -> Result<Option<(Arc<Authority>, Identity)>, Failure> {
+pub(crate) fn joined(data: &DataDir, stop: &Signals<Signal>) -> Result<Option<(Arc<Authority>, Identity)>, Failure> {
     let held = data.held();
     if identity_file(&held) != DISK_IDENTITY_FILE {
         return Ok(None);
@@ -121,7 +132,7 @@ pub(crate) fn joined(
 }
 
 /// Nothing but the managers' files is needed of the connection.
-struct NoMessages;
+pub(crate) struct NoMessages;
 
 impl Receiver for NoMessages {
     fn buffer(&self, _from: NodeId, _arriving: &IncomingHeader<'_>) -> Option<Buffer> {
@@ -136,7 +147,7 @@ impl Receiver for NoMessages {
 }
 
 /// Fetches the managers' files from the active manager, which is at one of these addresses.
-fn fetch(identity: &Identity, managers: &[String], stop: &signals::Signals) -> Result<ManagerFiles, Failure> {
+fn fetch(identity: &Identity, managers: &[String], stop: &Signals<Signal>) -> Result<ManagerFiles, Failure> {
     let failed = |exit, why: String| {
         Failure::message(exit, format!("cannot fetch the cluster's authority from the active manager: {why}"))
     };
@@ -161,7 +172,7 @@ fn fetch(identity: &Identity, managers: &[String], stop: &signals::Signals) -> R
         if Instant::now() >= until {
             break Err(failed(Exit::Unreachable, why));
         }
-        if let Ok(signals::Signal::Stop(signal)) = stop.recv_timeout(LOOK) {
+        if let Ok(Signal::Stop(signal)) = stop.recv_timeout(LOOK) {
             break Err(failed(Exit::Unclean, format!("{signal} came first")));
         }
     };

@@ -77,8 +77,8 @@ impl ManagerProcess {
         }
         let nodes = self.nodes.listen()?;
         let clients = TcpListener::bind(self.listen);
-        let clients = clients
-            .map_err(|error| serve::not_served(xrootd::ServerError::Listen { address: self.listen, error }))?;
+        let clients =
+            clients.map_err(|error| serve::not_served(xrootd::ServerError::Listen { address: self.listen, error }))?;
         let address = clients.local_addr().map_err(not_copied)?;
         let for_nodes = self.nodes.told(&nodes);
         let for_clients = self.config.borrow().advertise.clone().unwrap_or_else(|| address.to_string());

@@ -21,10 +21,8 @@ pub(crate) struct OtherManagersHealth {
 impl OtherManagersHealth {
     /// The other managers of `members` that have not stored the present authority and administrators, by names.
     pub(crate) fn lacking(&self, members: &[MemberEntry]) -> Vec<String> {
-        let files = ManagerFiles {
-            authority: self.authority.to_secret_bytes(),
-            administrators: self.administrators.records(),
-        };
+        let files =
+            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
         self.stored.lacking(files.digest(), self.own, members)
     }
 }

@@ -10,7 +10,9 @@ use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
 use database::{DatabaseError, Holder, PlaceWatch, Standing, Vacancy};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
-use foundation::{COMMITTER, Claim, DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose};
+use foundation::{
+    COMMITTER, Claim, DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose,
+};
 use kv::JournaledIndex;
 use link::admin::{AdminService, read_records, write_records};
 use link::{
@@ -32,24 +34,22 @@ use crate::administration::Administration;
 use crate::authority::AuthorityKeeper;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
-use crate::cluster_node::{
-    LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, now, start_renewal, wait,
-};
+use crate::cluster_node::{LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, now, start_renewal, wait};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
-use crate::manager_join::identity_file;
-use crate::manager_process::{ManagerProcess, Sockets};
-use crate::other_managers::OtherManagersHealth;
-use crate::standby::{Known, Looks, Waited};
 use crate::health_watch::HealthWatch;
 use crate::logging::Logging;
+use crate::manager_join::identity_file;
+use crate::manager_process::{ManagerProcess, Sockets};
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
 use crate::open_connections::OpenConnections;
+use crate::other_managers::OtherManagersHealth;
 use crate::people::People;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
+use crate::standby::{Known, Looks, Waited};
 use crate::{
     Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
     manager_addresses, manager_join, metrics, signals, standby, supervisor,
@@ -100,8 +100,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         nodes.check_free(listen, metrics_at)?;
     }
     let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
-    if let Some(token) = &token
-        && let Err(failure) = manager_join::join_once(&mut data, token)
+    if let (Some(token), Some(database)) = (&token, &database)
+        && let Err(failure) = manager_join::join_once(&mut data, token, database)
     {
         let failure = in_words(&data, &failure);
         data.abandon();
@@ -138,7 +138,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 fn in_turns(process: ManagerProcess, database: &DatabaseSettings) -> Result<Exit, Failure> {
     let mut is_first = true;
     loop {
-        let before = manager_join::joined(&process.data, &process.stop).map_err(|failure| in_words(&process.data, &failure));
+        let before =
+            manager_join::joined(&process.data, &process.stop).map_err(|failure| in_words(&process.data, &failure));
         let turn = before.and_then(|joined| take_turn(&process, database, joined, is_first));
         match turn {
             Ok(Turn::Ended(exit)) => return Ok(exit),
@@ -193,7 +194,8 @@ fn take_turn(
                 Some(joined) => joined,
                 None => founder(data)?,
             };
-            let looks = looks.as_ref().ok_or_else(|| Failure::message(Exit::Broken, "no thread watches the database"))?;
+            let looks =
+                looks.as_ref().ok_or_else(|| Failure::message(Exit::Broken, "no thread watches the database"))?;
             standby::serve_until_free(process, &known, looks, us)?
         }
     };
@@ -232,11 +234,9 @@ enum Served {
 }
 
 /// Serves as the active manager. `place`: the database with the namespace, and the free place there.
-fn serve_active(
-    process: &ManagerProcess,
-    place: Option<(&DatabaseSettings, &Vacancy)>,
-) -> Result<Served, Failure> {
-    let (config, data) = (&process.config.borrow().clone(), &process.data);
+fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vacancy)>) -> Result<Served, Failure> {
+    let (config, data) = (process.config.borrow().clone(), &process.data);
+    let config = &config;
     supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let foundation = match open(data, config, place) {
@@ -426,9 +426,11 @@ fn say_addresses(foundation: &ManagerFoundation, own: NodeId, sockets: &Sockets)
     let (for_nodes, for_clients) = (vec![sockets.for_nodes.clone()], vec![sockets.for_clients.clone()]);
     let said = SetAddresses { node: own, for_nodes, for_clients };
     let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
-    foundation.names.namespace.change_wait(Durability::Synced, ctx, said).map_err(|error| {
-        Failure::new(Exit::Failed, error).while_doing("cannot record the addresses of this manager")
-    })
+    foundation
+        .names
+        .namespace
+        .change_wait(Durability::Synced, ctx, said)
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot record the addresses of this manager"))
 }
 
 /// Opens the names: in the database, if one is given.
@@ -582,9 +584,10 @@ fn sources(
 
 /// Whether the cluster had disk servers, or is restored from a backup: then it had its administrators.
 fn is_in_use(foundation: &ManagerFoundation) -> Result<bool, Failure> {
-    let found = foundation.names.namespace.read(|read| {
-        Ok(namespace::members(read)?.len() > 1 || namespace::restored(read)?.is_some())
-    });
+    let found = foundation
+        .names
+        .namespace
+        .read(|read| Ok(namespace::members(read)?.len() > 1 || namespace::restored(read)?.is_some()));
     found.map_err(|error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
     })

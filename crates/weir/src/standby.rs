@@ -212,9 +212,7 @@ pub(crate) fn serve_until_free(
     let config = process.config.borrow().clone();
     let sockets = process.sockets()?;
     tracing::info!("this manager is a standby, node {}; it takes over if the active one fails", known.own);
-    let credentials = Arc::new(
-        Credentials::new(&identity).map_err(|error| Failure::new(Exit::DataDirectory, error))?,
-    );
+    let credentials = Arc::new(Credentials::new(&identity).map_err(|error| Failure::new(Exit::DataDirectory, error))?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
     let mut server_config = cluster_role::server_config(&config, process.listen, process.boot)?;
     process.security.give_to(&mut server_config, false);
@@ -243,8 +241,8 @@ pub(crate) fn serve_until_free(
     let follower = Follower::start(known, &links, &authority, administrators, sockets)?;
     let renewal = follower.renew(identity, &process.data, credentials, &links, &authority)?;
     let mut for_users = crate::people::People::listen(&config, &answers, &audit)?;
-    let mut control =
-        Control::start(process.data.directory(), answers, audit.clone()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    let mut control = Control::start(process.data.directory(), answers, audit.clone())
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
     process.metrics.serve(Sources {
         server: server.watch(),
         logs: Vec::new(),
@@ -352,4 +350,3 @@ pub(crate) fn wait_at_start(process: &ManagerProcess, known: &Known, looks: &Loo
         }
     }
 }
-

@@ -132,10 +132,8 @@ impl Following {
             registration::register(&self.links, active, &self.registration).map_err(|error| error.to_string())?;
             self.registered = Some(peer.clone());
         }
-        let own = ManagerFiles {
-            authority: self.authority.to_secret_bytes(),
-            administrators: self.administrators.records(),
-        };
+        let own =
+            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
         let known = own.digest().unwrap_or_default();
         let files = registration::manager_files(&self.links, active, known).map_err(|error| error.to_string())?;
         let Some(ManagerFiles { authority, administrators }) = files else { return Ok(()) };
@@ -151,10 +149,8 @@ impl Following {
 
     /// Says what is stored here now, without waiting for the next turn.
     fn look_again(&self, active: NodeId) -> Result<(), String> {
-        let own = ManagerFiles {
-            authority: self.authority.to_secret_bytes(),
-            administrators: self.administrators.records(),
-        };
+        let own =
+            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
         let known = own.digest().unwrap_or_default();
         registration::manager_files(&self.links, active, known).map(drop).map_err(|error| error.to_string())
     }

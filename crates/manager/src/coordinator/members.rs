@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cluster::{Presence, Time};
 use namespace::{
-    Actor, CutOffMember, Durability, MemberEntry, NsError, Operation, RemoveMember, RemoveStore,
-    SetStoreState, WantedState,
+    Actor, CutOffMember, Durability, MemberEntry, NsError, Operation, RemoveMember, RemoveStore, SetStoreState,
+    WantedState,
 };
 use types::{NodeId, StoreId};
 

@@ -274,7 +274,11 @@ impl Coordinator {
         let registered = {
             let mut state = self.lock();
             // The record may have taken long.
-            if self.may_grant() && state.is_member(request.node) { state.sessions_mut().register(now, request) } else { None }
+            if self.may_grant() && state.is_member(request.node) {
+                state.sessions_mut().register(now, request)
+            } else {
+                None
+            }
         };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, boot_generation = registered.boot_generation.0, "a disk server is there");

@@ -35,7 +35,8 @@ use crate::without_primary::WritesWithoutPrimary;
 use crate::{
     ApplyError, ApplyOptions, ApplyView, AuditView, CompareOptions, ComparisonError, ComparisonView, DamageView,
     DrainError, FileView, LossView, ManagerSettings, MemberError, MissingAfter, MissingPage, OpenRequest, OpeningError,
-    OtherManagers, Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed, World,
+    OtherManagers, Redirect, RemoveLost, RepairError, RepairView, StatusView, StoreView, SumError, TopView, Unsummed,
+    World,
 };
 
 /// A manager.

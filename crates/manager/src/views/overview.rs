@@ -277,7 +277,11 @@ impl Views {
                 _ => ManagerState::Offline,
             }),
             is_being_removed: self.coordinator.is_cut_off(node),
-            clients: if node == self.coordinator.own() && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
+            clients: if node == self.coordinator.own() && for_clients.is_empty() {
+                own.into_iter().collect()
+            } else {
+                for_clients
+            },
             nodes: for_nodes,
             stores: stores.len() as u64,
             locations: stores

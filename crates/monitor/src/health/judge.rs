@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use types::units::show_size;
 
 use super::{
-    AuthorityChange, Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Finding, Health, ManagersSnapshot, Reason,
-    Snapshot, SpaceEnd, SpaceSnapshot, Verdict,
+    AuthorityChange, Backup, ClusterSnapshot, Count, DatabaseOutage, DiskSnapshot, DiskState, Finding, Health,
+    ManagersSnapshot, Reason, Snapshot, SpaceEnd, SpaceSnapshot, Verdict,
 };
 
 const DAY: u64 = 86_400;
@@ -197,8 +197,8 @@ fn managers(managers: &ManagersSnapshot) -> Option<String> {
     let ManagersSnapshot { offline, behind, trouble } = managers;
     let is = |names: &[String]| if names.len() == 1 { "is" } else { "are" };
     let has = |names: &[String]| if names.len() == 1 { "has" } else { "have" };
-    let offline = (!offline.is_empty())
-        .then(|| format!("{} {} offline and cannot take over", offline.join(", "), is(offline)));
+    let offline =
+        (!offline.is_empty()).then(|| format!("{} {} offline and cannot take over", offline.join(", "), is(offline)));
     let behind = (!behind.is_empty()).then(|| {
         format!("{} {} not fetched the present authority and administrators yet", behind.join(", "), has(behind))
     });

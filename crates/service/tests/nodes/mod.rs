@@ -121,17 +121,17 @@ impl Nodes {
         change(&namespace, SetPolicy { path: NsPath::root(), policy });
 
         let links = links_of(&authority, FIRST_NODE, Roles::MANAGER);
-        let manager = ManagerNode::start(Arc::clone(&namespace), ManagerSettings::default(), &links, Box::new(|| true)).unwrap();
+        let manager =
+            ManagerNode::start(Arc::clone(&namespace), ManagerSettings::default(), &links, Box::new(|| true)).unwrap();
         manager.manager().set_clients_at(HOME);
         let service = start(Role::Manager(Arc::clone(manager.manager())), None);
-        let registration =
-            ManagerRegistration::new(
-                Arc::clone(&namespace),
-                Arc::clone(&authority),
-                VALIDITY,
-                Box::new(now),
-                Box::new(|| true),
-            );
+        let registration = ManagerRegistration::new(
+            Arc::clone(&namespace),
+            Arc::clone(&authority),
+            VALIDITY,
+            Box::new(now),
+            Box::new(|| true),
+        );
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         links
             .start(&listener, link::OtherServices::default(), Some(Arc::new(registration)), manager.receiver())
