@@ -89,7 +89,7 @@ def scraped(server, expected: dict[str, str]) -> Page:
 
     def told() -> dict[str, str]:
         found = {dict(key[1:])["reason"]: value for key, value in samples(server).items() if key[0] == "weir_health"}
-        assert len(found) == 21
+        assert len(found) == 22
         return {reason: VERDICTS[int(value)] for reason, value in found.items() if value and reason not in OF_THE_MACHINE}
 
     until(lambda: told() == expected, 20, lambda: f"{told()} is not {expected}")

@@ -43,14 +43,14 @@ pub(crate) fn identity_file(data: &Path) -> &'static str {
 
 /// The token of a manager that has not joined yet. Refuses settings that do not go together.
 pub(crate) fn token(args: &ServeArgs, config: &Config) -> Result<Option<JoinToken>, Failure> {
-    let token = token_of(args.join.as_ref(), args.join_file.as_deref(), config)?;
-    if token.is_some() && config.database.is_none() {
+    let is_given = args.join.is_some() || args.join_file.is_some() || config.join_file.is_some();
+    if is_given && config.database.is_none() {
         return Err(Failure::message(
             Exit::Usage,
-            "only a cluster whose namespace is in a database has several managers: say --database URL, the database of the manager that made the token; without a token, a manager creates a new cluster",
+            "without a database, a manager does not join: it creates its own cluster. Only a cluster whose namespace is in a database has several managers: say --database URL, the database of the manager that made the token",
         ));
     }
-    Ok(token)
+    token_of(args.join.as_ref(), args.join_file.as_deref(), config)
 }
 
 /// Lets this manager join with `token`, unless it has joined already. Its directory belongs to the cluster then.
