@@ -55,7 +55,7 @@ class Managers(Cluster):
         return [*self.managers, *self.disks]
 
     def token(self) -> str:
-        return self.weir("token", "create", "--role", "manager", "--data", self.data).strip()
+        return self.weir("token", "create", "--role", "manager", "--data", str(self.active().data)).strip()
 
     def start(self) -> "Managers":
         super().start()
@@ -226,7 +226,8 @@ def test_a_killed_manager_is_replaced_within_ten_seconds(cluster, tmp_path):
     reader = subprocess.Popen(
         ["xrdcp", "-f", "-s", "--xrate", "200k", f"{active.url}/read-over", tmp_path / "slow-back"], stderr=subprocess.PIPE, text=True
     )
-    with Uploads([by_weir(standby.url)], source) as uploads:
+    both = ",".join(f"{node.host}:{node.port}" for node in (standby, active))
+    with Uploads([by_weir(f"root://{both}/")], source) as uploads:
         cluster.until(lambda: len(uploads.done) > 2)
         active.kill()
         begin = time.monotonic()

@@ -123,7 +123,8 @@ impl Following {
         let active = NodeId(holder.node);
         // Without a connection, the state of the manager says so.
         let Some(peer) = self.links.peer(active) else { return };
-        self.known.set_trouble(self.follow(active, &peer).err());
+        let trouble = self.follow(active, &peer).err();
+        self.known.set_trouble(trouble);
     }
 
     fn follow(&mut self, active: NodeId, peer: &Peer) -> Result<(), String> {

@@ -189,7 +189,7 @@ impl FrontEnd {
             b"readv_ior_max" => READV_SEGMENT_MAX.to_string(),
             b"bind_max" => STREAMS_MAX.to_string(),
             b"pio_max" => "1".into(),
-            b"role" if matches!(self.service.role(), Role::Manager(_) | Role::Standby(_)) => "manager".into(),
+            b"role" if matches!(self.service.role(), Role::Manager(_)) => "manager".into(),
             b"role" => "server".into(),
             b"sitename" => self.config.site.clone(),
             b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
