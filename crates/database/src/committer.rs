@@ -95,14 +95,15 @@ impl Committer {
         }
     }
 
-    /// Gives the place up at the end, so that another process need not wait until it may take it. If the database is away, it has to.
+    /// Gives the place up at the end, so that another process need not wait until it may take it. If the database is away, it has to: nobody wants to
+    /// wait here until a connection is back.
     fn release(&mut self) {
         self.place.end_lease();
-        if self.end.lock().is_some() || self.away.outage().is_some() {
+        let Some(mut session) = self.session.take().filter(|session| !session.connection.is_broken()) else { return };
+        if self.end.lock().is_some() {
             return;
         }
-        let released = self.take_session().and_then(|mut session| self.place.release(&mut session));
-        if let Err(error) = released {
+        if let Err(error) = self.place.release(&mut session) {
             tracing::warn!("{error}; another process takes the place of {} after some seconds", self.place.name);
         }
     }
@@ -335,6 +336,13 @@ impl Committer {
         if !session.connection.is_broken() {
             let _ = session.roll_back();
         }
+        let error = match error {
+            // The row is not as this process left it. That may have another reason.
+            DatabaseError::TakenOver(_) if !session.connection.is_broken() => {
+                self.place.who_has_it(session, &self.connector)
+            }
+            error => error,
+        };
         match error {
             DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict(error),
             DatabaseError::Unavailable { .. } => Failed::Away(error),

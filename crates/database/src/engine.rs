@@ -83,7 +83,7 @@ pub struct PostgresStats {
     pub answers_lost: u64,
     /// How often the committer connected again.
     pub reconnected: u64,
-    /// Round trips to the database, of the committer and of readers.
+    /// Round trips to the database, of the committer and of readers, without the committer's signs of life.
     pub round_trips: u64,
     /// Operations in the largest batch.
     pub largest_batch: u64,

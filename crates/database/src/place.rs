@@ -2,6 +2,7 @@
 //! batch was committed, and a fence, which keeps out what an earlier connection or process still sends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -143,6 +144,8 @@ impl Place {
             "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
             &[&self.name, &self.fence, &self.batch, &holder],
         )?;
+        // The counter tells what operations cost.
+        connector.round_trips.fetch_sub(1, Ordering::Relaxed);
         if rows.is_empty() {
             return Err(self.who_has_it(session, connector));
         }
@@ -150,13 +153,13 @@ impl Place {
         Ok(())
     }
 
-    /// Gives the place up, so that others need not wait until they may take it.
+    /// Gives the place up, so that others need not wait until they may take it. Nothing that is still on its way can change the row any more.
     pub(crate) fn release(&mut self, session: &mut Session) -> Result<(), DatabaseError> {
         session.connection.limit_patience(RELEASE);
         session
             .connection
             .change(
-                "UPDATE weir.committers SET process = '', holder = NULL
+                "UPDATE weir.committers SET process = '', fence = fence + 1, holder = NULL
                  WHERE name = $1 AND process = $2 AND fence = $3 AND batch = $4",
                 &[&self.name, &self.process.as_slice(), &self.fence, &self.batch],
             )

@@ -180,3 +180,81 @@ impl Silence {
         self.seen = None;
     }
 }
+
+#[cfg(test)]
+mod model;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(batch: i64, beat: i64) -> Option<PlaceRow> {
+        Some(PlaceRow { process: vec![7], fence: 3, batch, beat })
+    }
+
+    fn is_free(judged: &Judged) -> bool {
+        matches!(judged, Judged::Free(_))
+    }
+
+    /// The process with the slowest clock, and one that watches it with the fastest.
+    #[test]
+    fn a_lease_is_over_before_the_silence_is() {
+        let Terms { lease, silence, drift_ppm, .. } = Terms::DEFAULT;
+        let drift = f64::from(drift_ppm) / 1e6;
+        assert!(lease.as_secs_f64() / (1.0 - drift) < silence.as_secs_f64() / (1.0 + drift));
+    }
+
+    #[test]
+    fn a_lease_counts_from_the_sending_and_does_not_come_back_after_its_end() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut lease = OwnLease::new(Terms::DEFAULT, at(0));
+        assert_eq!(lease.at(at(1000)), PlaceLease::Held { left: Duration::from_secs(3) });
+        lease.confirmed(at(3000));
+        lease.confirmed(at(2000));
+        assert!(lease.at(at(6999)).is_held());
+        assert_eq!(lease.at(at(7000)), PlaceLease::Lapsed { lasted: Duration::ZERO });
+        assert_eq!(lease.at(at(9000)), PlaceLease::Lapsed { lasted: Duration::from_secs(2) });
+        lease.confirmed(at(9000));
+        assert!(lease.at(at(9001)).is_held(), "nobody has taken the place");
+        lease.end(at(9500));
+        lease.confirmed(at(9600));
+        assert_eq!(lease.at(at(9700)), PlaceLease::Lapsed { lasted: Duration::from_millis(200) });
+    }
+
+    #[test]
+    fn silence_must_be_observed() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut silence = Silence::new(Terms::DEFAULT);
+        for ms in (0..5000).step_by(500) {
+            assert_eq!(silence.answered(at(ms), row(4, 1)), Judged::Held { quiet: Duration::from_millis(ms) });
+        }
+        assert_eq!(silence.answered(at(5000), row(4, 1)), Judged::Free(Vacancy(row(4, 1))));
+        // A sign of life.
+        assert!(!is_free(&silence.answered(at(5500), row(4, 2))));
+        // The database is away. The process that has the place gets the time to return.
+        silence.unanswered();
+        assert!(!is_free(&silence.answered(at(20_000), row(4, 2))));
+        assert!(!is_free(&silence.answered(at(24_000), row(4, 2))), "nobody has looked for 4 s");
+        for ms in (24_500..29_000).step_by(500) {
+            assert!(!is_free(&silence.answered(at(ms), row(4, 2))), "{ms}");
+        }
+        assert!(is_free(&silence.answered(at(29_000), row(4, 2))));
+    }
+
+    #[test]
+    fn a_place_that_was_given_up_is_free_at_once_and_so_is_one_that_nobody_has_had() {
+        let now = Instant::now();
+        let mut silence = Silence::new(Terms::DEFAULT);
+        assert_eq!(silence.answered(now, None), Judged::Free(Vacancy(None)));
+        let given_up = PlaceRow { process: Vec::new(), fence: 3, batch: 9, beat: 0 };
+        assert_eq!(silence.answered(now, Some(given_up.clone())), Judged::Free(Vacancy(Some(given_up))));
+        assert_eq!(silence.answered(now, row(8, 0)), Judged::Lost(1));
+        assert_eq!(silence.answered(now, None), Judged::Lost(9), "it is remembered");
+        // A beat or a fence that a failover has lost is no change that was lost.
+        let mut silence = Silence::new(Terms::DEFAULT);
+        assert!(!is_free(&silence.answered(now, row(8, 5))));
+        assert!(!is_free(&silence.answered(now, row(8, 4))));
+    }
+}

@@ -27,6 +27,7 @@ use types::{
 
 mod audit;
 mod changed_meanwhile;
+mod lease;
 mod restored;
 mod striped;
 

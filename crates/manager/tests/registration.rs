@@ -630,3 +630,28 @@ fn only_managers_get_the_files_that_all_managers_have() {
     let refused = ask(&sharing, &manager, [0; 32]).unwrap_err();
     assert!(refused.contains("not in this cluster"), "{refused}");
 }
+
+#[test]
+fn without_the_lease_no_node_is_admitted() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    let connect = || link::connect::<Vec<u8>>(&us(&identity), cluster.address, link::Expect::default()).map(drop);
+    cluster.may_grant.store(false, Ordering::Relaxed);
+    let refused = connect().unwrap_err().to_string();
+    assert!(refused.contains("has lost touch with its database, and another one may have taken over"), "{refused}");
+    cluster.may_grant.store(true, Ordering::Relaxed);
+    connect().unwrap();
+}
+
+#[test]
+fn a_manager_that_joins_counts_as_another_one() {
+    let cluster = Cluster::new();
+    let joins = |roles, name| {
+        let token = cluster.token(roles);
+        link::join(&token, &NewKey::draw().unwrap(), roles, name, &Settings::default()).unwrap()
+    };
+    joins(Roles::DISK, "disk1");
+    assert!(!cluster.others.exist());
+    joins(Roles::MANAGER, "mgr2");
+    assert!(cluster.others.exist());
+}

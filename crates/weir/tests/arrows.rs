@@ -86,6 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// What tests, benches and build scripts may use in addition, to build an environment to test in.
 const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("database", &["postgres-server"]),
+    ("foundation", &["postgres-server"]),
     ("namespace", &["journal", "disk", "database", "postgres-server"]),
     ("service", &["journal", "kv", "disk", "cluster", "link"]),
     ("xrootd", &["journal", "kv", "disk", "namespace", "store", "gsi"]),

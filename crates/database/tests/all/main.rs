@@ -4,6 +4,7 @@
 mod copies;
 mod faults;
 mod harness;
+mod leases;
 mod places;
 mod reading;
 mod schemas;

@@ -101,3 +101,26 @@ fn a_closed_database_is_refused_with_the_reason() {
     postgres_server::shared().psql(&url, "UPDATE weir.schema SET closed = 'a copy has not ended'").unwrap();
     assert!(refused(&url).to_string().contains("a copy has not ended"));
 }
+
+#[test]
+fn tables_of_version_1_are_brought_to_this_version() {
+    let (url, server) = (database(), postgres_server::shared());
+    let kv = open(&url);
+    put(&kv, "a", "1").unwrap();
+    drop(kv);
+    let as_before = "ALTER TABLE weir.committers DROP COLUMN beat, DROP COLUMN holder;
+        UPDATE weir.committers SET process = '\\x0102'; UPDATE weir.schema SET version = 1";
+    server.psql(&url, as_before).unwrap();
+    let row = "SELECT fence, batch FROM weir.committers";
+    let (fence, batch) = (server.psql(&url, row).unwrap(), "1");
+    assert!(fence.ends_with(&format!("|{batch}")), "{fence}");
+    assert!(matches!(refused(&url), DatabaseError::Schema(said) if said.contains("weir db migrate")));
+    let mut schema = Schema::connect(&address(&url)).unwrap();
+    assert!(schema.init(None).is_err(), "it changes no tables that are there");
+    assert_eq!(schema.migrate().unwrap(), 1);
+    assert_eq!(schema.migrate().unwrap(), SCHEMA_VERSION);
+    let after = server.psql(&url, "SELECT process, fence, batch, beat, holder FROM weir.committers").unwrap();
+    let fence: i64 = fence.split('|').next().unwrap().parse().unwrap();
+    assert_eq!(after, format!("\\x|{}|{batch}|0|", fence + 1), "a manager that still runs cannot commit");
+    put(&open(&url), "b", "2").unwrap();
+}
