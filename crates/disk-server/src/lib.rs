@@ -137,6 +137,8 @@ pub struct DiskServer {
     others: RwLock<ClusterKnowledge>,
     /// The manager's address for clients, once the manager has sent it.
     manager: RwLock<Option<(String, u16)>>,
+    /// The addresses of all managers for clients, as a manager has told them last.
+    managers: RwLock<Vec<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
     looks: looks::Looks,
@@ -189,6 +191,7 @@ impl DiskServer {
             keys: RwLock::new(None),
             others: RwLock::default(),
             manager: RwLock::new(None),
+            managers: RwLock::default(),
             arrivals: RwLock::default(),
             busy: activity::Busy::default(),
             looks: looks::Looks::default(),
@@ -213,6 +216,18 @@ impl DiskServer {
     #[must_use]
     pub fn manager(&self) -> Option<(String, u16)> {
         self.manager.read().clone()
+    }
+
+    /// The addresses of managers for clients: that of the active one first, and each once.
+    #[must_use]
+    pub fn managers(&self) -> Vec<(String, u16)> {
+        let mut managers: Vec<(String, u16)> = self.manager().into_iter().collect();
+        for other in &*self.managers.read() {
+            if !managers.contains(other) {
+                managers.push(other.clone());
+            }
+        }
+        managers
     }
 
     fn view(&self, now: Time) -> View {
@@ -296,6 +311,7 @@ impl DiskServer {
                 managers.truncate(MANAGERS_MAX);
                 // The manager that says this is one of them.
                 if !managers.is_empty() {
+                    *self.managers.write() = managers.iter().filter_map(|one| one.clients_at.clone()).collect();
                     self.world.keep_managers(managers);
                 }
             }

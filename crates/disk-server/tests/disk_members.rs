@@ -9,12 +9,13 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use cluster::ProcessEpoch;
+use cluster::message::ToServer;
 use disk_server::{DiskNode, DiskSettings};
 use link::{Authority, Credentials, Identity, LinkError, Listener, LocalNode, Outgoing, Roles, Room, Settings};
 use node::links::{Buffer, Links, Peer, Received};
 use node::{FromDisk, FromManager, ManagerAddress, Message, StoreAddress, StoreAddressPage};
 use tempfile::TempDir;
-use types::{BootId, ClusterId, NodeId, StoreId, Timestamp};
+use types::{BootId, ClusterId, NodeId, SessionId, StoreId, Timestamp};
 
 const SOON: Duration = Duration::from_secs(20);
 const OWN: NodeId = NodeId(2);
@@ -167,7 +168,11 @@ fn a_manager_that_grants_nothing_is_left_for_another_one() {
     let (teller, told) = channel();
     disk.node.on_managers(Box::new(move |managers| teller.send(managers).unwrap()));
     let tells = |peer: &Peer, nodes_at: &str| {
-        let managers = vec![ManagerAddress { node: NodeId(1), nodes_at: nodes_at.to_owned() }];
+        let managers = vec![ManagerAddress {
+            node: NodeId(1),
+            nodes_at: nodes_at.to_owned(),
+            clients_at: Some((nodes_at.to_owned(), 1094)),
+        }];
         let message = link::encode(&Message::FromManager(FromManager::Managers(managers))).unwrap();
         peer.tell(Outgoing::new(message), Room::Wait).unwrap();
     };
@@ -180,13 +185,23 @@ fn a_manager_that_grants_nothing_is_left_for_another_one() {
     // The first one still has its connection, and does not answer.
     let (second, of_second) = disk.met_by_manager(&cluster.us(NodeId(9), Roles::MANAGER));
     wait_for("greeted by the other", || count(&of_second) == 1);
+    let granting = second.clone();
+    let grants = std::thread::spawn(move || {
+        let wall = Timestamp(0);
+        let renewed = FromManager::Cluster(ToServer::Renewed { session: SessionId(1), number: 1, wall });
+        let message = link::encode(&Message::FromManager(renewed)).unwrap();
+        while granting.tell(Outgoing::new(message.clone()), Room::Wait).is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
     tells(&first, "old:1");
     tells(&second, "b:1");
     assert_eq!(heard(), "b:1", "the one that is followed");
-    // Its end is noticed at once. It may be the turn of the first one by now anyway.
     let before = count(&of_first);
     second.cut("it dies");
     wait_for("back", || count(&of_first) > before);
+    grants.join().unwrap();
     tells(&first, "c:1");
     assert_eq!(heard(), "c:1");
+    assert_eq!(disk.node.server().managers(), [("c:1".to_owned(), 1094)]);
 }

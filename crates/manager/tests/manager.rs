@@ -622,6 +622,7 @@ fn disk_servers_are_told_the_addresses_of_all_managers() {
     cluster.comes(node);
     assert_eq!(told(&cluster), Some(all), "with the greeting");
     assert_eq!(cluster.manager.managers().len(), 2);
+    assert_eq!(cluster.manager.managers()[0].clients_at, Some(("m".to_owned(), 1094)));
     // A manager has no files, so its address for clients is not that of a disk server.
     is_at(node, "d:1");
     assert!(cluster.manager.managers().iter().all(|manager| manager.node != node));

@@ -354,6 +354,8 @@ pub struct ManagerAddress {
     pub node: NodeId,
     /// Its address for other nodes, `host:port`.
     pub nodes_at: String,
+    /// Its address for clients.
+    pub clients_at: Option<(String, u16)>,
 }
 
 /// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.

@@ -75,7 +75,9 @@ pub(crate) fn start_disk(
     let role = service::Role::Disk(Arc::clone(node.server()));
     let mut server_config = server_config(config, *listen, boot)?;
     security.give_to(&mut server_config, true);
-    server_config.service.striper = Some(service::PutsTogether(Arc::new(StripedFiles::new())));
+    let asked = Arc::clone(node.server());
+    let striped = StripedFiles::new(move || asked.managers());
+    server_config.service.striper = Some(service::PutsTogether(Arc::new(striped)));
     let server = Server::start(server_config, role).map_err(not_served)?;
     let watch = server.watch();
     node.server().set_front_end(Some(Box::new(move || watch.front_end())));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn told(node: u64, nodes_at: &str) -> ManagerAddress {
-        ManagerAddress { node: NodeId(node), nodes_at: nodes_at.to_owned() }
+        ManagerAddress { node: NodeId(node), nodes_at: nodes_at.to_owned(), clients_at: None }
     }
 
     #[test]

@@ -12,17 +12,26 @@ use types::{ErrorCode, RequestNumber, Stripe, Timestamp};
 /// How often to ask for the units' lengths while a reader follows a file that is being written.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// The addresses of managers for clients.
+type Managers = Box<dyn Fn() -> Vec<(String, u16)> + Send + Sync>;
+
 /// Opens striped files with weir's own client.
-#[derive(Debug)]
 pub struct StripedFiles {
     to_read: Settings,
     to_write: Settings,
+    managers: Managers,
+}
+
+impl std::fmt::Debug for StripedFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StripedFiles")
+    }
 }
 
 impl StripedFiles {
-    /// Limits the client's patience, because the server's own client waits meanwhile.
-    #[must_use]
-    pub fn new() -> Self {
+    /// Limits the client's patience, because the server's own client waits meanwhile. `managers`: all that may answer, if another one takes over while a
+    /// file is open.
+    pub fn new(managers: impl Fn() -> Vec<(String, u16)> + Send + Sync + 'static) -> Self {
         let minute = Duration::from_secs(60);
         let to_write = Settings {
             silence_max: minute,
@@ -39,13 +48,7 @@ impl StripedFiles {
         let second = Duration::from_secs(1);
         let to_read =
             Settings { silence_max: 20 * second, recovery_max: 10 * second, wait_max: 5 * second, ..to_write.clone() };
-        Self { to_read, to_write }
-    }
-}
-
-impl Default for StripedFiles {
-    fn default() -> Self {
-        Self::new()
+        Self { to_read, to_write, managers: Box::new(managers) }
     }
 }
 
@@ -55,7 +58,9 @@ impl Striper for StripedFiles {
         let path = String::from_utf8(path.as_bytes().to_vec())
             .map_err(|_| StripedError::new(ErrorCode::Unsupported, "the name of a striped file has to be UTF-8"))?;
         let server = Endpoint { host: host.clone(), port: *port };
-        let url = Url { tls: false, server, others: Vec::new(), user: None, path, opaque: None };
+        let others = (self.managers)().into_iter().map(|(host, port)| Endpoint { host, port });
+        let others = others.filter(|other| *other != server).collect();
+        let url = Url { tls: false, server, others, user: None, path, opaque: None };
         let mut at = StripedAt { url, stripe: grant.stripe };
         let read = |at: StripedAt| StripedReader::open(at, grant.object, &[], &self.to_read).map_err(told);
         match grant.rights {

@@ -22,7 +22,9 @@ fn has(member: &MemberEntry, role: Role) -> bool {
 /// The address of this member, if it is a manager and has said it.
 fn manager_of(member: &MemberEntry) -> Option<ManagerAddress> {
     let nodes_at = member.for_nodes.first().filter(|_| has(member, Role::Manager))?;
-    Some(ManagerAddress { node: member.node, nodes_at: nodes_at.clone() })
+    let of_clients = |address: &String| ClientAddress::parse(address).filter(|address| address.protocol == "root");
+    let clients_at = member.for_clients.iter().find_map(of_clients).map(|address| (address.host, address.port));
+    Some(ManagerAddress { node: member.node, nodes_at: nodes_at.clone(), clients_at })
 }
 
 /// A disk server.

@@ -352,7 +352,11 @@ fn from_managers() -> Vec<FromManager> {
         FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::Proxy(proxy) }),
         FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::Given }),
         FromManager::Proxy(ProxyAnswer { number: 9, found: FoundProxy::None }),
-        FromManager::Managers(vec![ManagerAddress { node: NODE, nodes_at: "mgr1:1095".to_owned() }]),
+        FromManager::Managers(vec![ManagerAddress {
+            node: NODE,
+            nodes_at: "mgr1:1095".to_owned(),
+            clients_at: Some(("mgr1".to_owned(), 1094)),
+        }]),
     ]
 }
 
