@@ -123,7 +123,7 @@ fn every_step_matches_the_model_beside_transactions_that_collide() {
 /// What `tests/round_trips.rs` counts on an engine that imitates a network, once more on the real one: with its commit, and with nothing known.
 #[test]
 fn round_trips_of_the_commonest_operations() {
-    let kv = open(&database(), "manager");
+    let kv = open(&database(), "manager", config());
     let ns = Namespace::open(Arc::clone(&kv) as Arc<dyn Kv>, Timestamp(1), NamespaceConfig::default()).unwrap();
     let admin = Actor::admin();
     let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
