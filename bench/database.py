@@ -58,8 +58,10 @@ def quiet(clusters: Clusters) -> None:
 def batches(table: Table, clusters: Clusters, home: Path, runs: int) -> None:
     for number in range(runs):
         for system, cluster in in_turns(clusters, number):
+            place = f"{cluster.url}/batches-{number}"
+            run([str(WEIR_BIN), "mkdir", place])
             quiet(clusters)
-            rate = cluster_rates.batched(f"{cluster.url}/batches-{number}", home, CLIENTS, BATCHED)
+            rate = cluster_rates.batched(place, home, CLIENTS, BATCHED)
             table.add("batches: creates [1/s]", system, rate)
 
 
