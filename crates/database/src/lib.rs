@@ -24,6 +24,13 @@
 //! Operations that announce what they need ([`kv::Read::prefetch`]) run twice: once to ask, once to the end. Then all changes and the commit go out in one
 //! more round trip. A collision with another transaction (40001, 40P01) runs the batch again, and splits it after the third.
 //!
+//! # What is known without the database
+//!
+//! While this process has the place, it makes all changes. So the entries that it has written or read stay known, up to [`PostgresConfig::cache_bytes`]
+//! (`cache.rs`). The committer decides by them: if another process had taken the place, the fence would keep the batch out, and a batch without changes is
+//! answered only under the lease. Readers that can begin anew ([`kv::Kv::cached_snapshot`]) get them under the lease. What readers find in the database
+//! counts only if they see the committer's own fence there: another server may have changes that were never confirmed.
+//!
 //! # Portable SQL
 //!
 //! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. `LOCK TABLE` in the commands alone. Settings that only PostgreSQL knows are optional.
