@@ -90,8 +90,8 @@ impl Cluster {
             Box::new(now),
             Box::new(move || asked.load(Ordering::Relaxed)),
         );
-        let others = link::OtherServices { join: Some(Arc::new(join)), admin: None };
-        links.start(&listener, others, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
+        let services = link::OtherServices { join: Some(Arc::new(join)), admin: None };
+        links.start(&listener, services, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
         Self { folder, kv, authority, namespace, tokens, others, may_grant, links, address }
     }
@@ -654,43 +654,4 @@ fn a_manager_that_joins_counts_as_another_one() {
     assert!(!cluster.others.exist());
     joins(Roles::MANAGER, "mgr2");
     assert!(cluster.others.exist());
-}
-
-#[test]
-fn only_managers_get_the_files_that_all_managers_have() {
-    let cluster = Cluster::new();
-    let identity = |roles| {
-        link::join(&cluster.token(roles), &NewKey::draw().unwrap(), roles, "node", &Settings::default()).unwrap()
-    };
-    let (disk, standby) = (identity(Roles::DISK), identity(Roles::MANAGER));
-    let stored = Arc::new(StoredFiles::default());
-    let administrators = Arc::new(Administrators::new(Vec::new(), Box::new(|_| Ok(()))));
-    let sharing = cluster.desk().sharing(Arc::clone(&administrators), Arc::clone(&stored));
-    let ask = |desk: &ManagerRegistration, peer: &PeerIdentity, known| {
-        let request = link::encode(&registration::Request::ManagerFiles { known }).unwrap();
-        match link::decode(&desk.answer(peer, &request).unwrap()).unwrap() {
-            registration::Reply::ManagerFiles(files) => Ok(files),
-            registration::Reply::Refused(reason) => Err(reason),
-            _ => panic!("another answer"),
-        }
-    };
-    let refused = ask(&sharing, &cluster.peer_of(&disk), [0; 32]).unwrap_err();
-    assert!(refused.contains("only managers"), "{refused}");
-    let manager = cluster.peer_of(&standby);
-    let refused = ask(&cluster.desk(), &manager, [0; 32]).unwrap_err();
-    assert!(refused.contains("data directory"), "{refused}");
-    let files = ask(&sharing, &manager, [0; 32]).unwrap().unwrap();
-    assert_eq!(files.authority, cluster.authority.to_secret_bytes());
-    let digest = files.digest();
-    let lacking = || stored.lacking(digest, NodeId(1), &cluster.namespace.read(namespace::members).unwrap()).len();
-    assert_eq!(lacking(), 1);
-    assert_eq!(ask(&sharing, &manager, digest.unwrap()).unwrap(), None);
-    assert_eq!(lacking(), 0);
-    // A certificate that a thief of the authority has made for a disk server's number.
-    let forged = PeerIdentity { name: link::NodeName { node: disk.name().node, ..manager.name }, ..manager.clone() };
-    let refused = ask(&sharing, &forged, [0; 32]).unwrap_err();
-    assert!(refused.contains("did not join as"), "{refused}");
-    cluster.remove(standby.name().node);
-    let refused = ask(&sharing, &manager, [0; 32]).unwrap_err();
-    assert!(refused.contains("not in this cluster"), "{refused}");
 }
