@@ -113,7 +113,7 @@ struct Model {
 impl Model {
     fn new(seed: u64, bug: Option<Bug>) -> Self {
         // Answers that are far apart are safe, too: that they do not count only keeps the place with a process that was away for a while.
-        let gap = if seed % 2 == 0 { Terms::DEFAULT.gap } else { Duration::from_secs(60) };
+        let gap = if seed.is_multiple_of(2) { Terms::DEFAULT.gap } else { Duration::from_secs(60) };
         let terms = Terms { gap, ..Terms::DEFAULT };
         let mut this = Self {
             bug,

@@ -144,6 +144,28 @@ fn a_process_that_waits_notices_lost_changes_and_closes_the_database() {
     assert!(matches!(watch.look(), Err(DatabaseError::LostTransactions(_) | DatabaseError::Schema(_))));
 }
 
+/// As `weir db continue --after-restore` does it.
+#[test]
+fn a_database_that_was_closed_and_opened_again_is_not_closed_for_what_was_seen_before() {
+    let (url, server) = (database(), postgres_server::shared());
+    let kv = open(&url);
+    put(&kv, "a", "1").unwrap();
+    kv.stop();
+    let mut watch = watch(&url);
+    watch.look().unwrap();
+    server
+        .psql(
+            &url,
+            "UPDATE weir.committers SET batch = batch - 1; UPDATE weir.schema SET closed = 'it is being mended'",
+        )
+        .unwrap();
+    let said = watch.look().unwrap_err();
+    assert!(matches!(&said, DatabaseError::Schema(why) if why.contains("it is being mended")), "{said}");
+    server.psql(&url, "UPDATE weir.schema SET closed = NULL").unwrap();
+    let vacancy = free(watch.look().unwrap());
+    assert!(take(&url, &vacancy).is_some());
+}
+
 /// Only the row was set back, and the connection is still there.
 #[test]
 fn an_idle_process_notices_lost_changes() {
@@ -155,6 +177,25 @@ fn an_idle_process_notices_lost_changes() {
     assert!(matches!(kv.end(), Some(DatabaseError::LostTransactions(_))), "{:?}", kv.end());
     assert!(!kv.lease().is_held());
     assert!(watch(&url).look().unwrap_err().to_string().contains("has lost"), "it is closed");
+}
+
+/// The new one may lead to a server that is behind.
+#[test]
+fn silence_counts_on_one_connection_only() {
+    let (url, server) = (database(), postgres_server::shared());
+    drop(open(&url));
+    server.psql(&url, "UPDATE weir.committers SET process = '\\x05'").unwrap();
+    let mut watch = watch(&url);
+    let mut quiet = || match watch.look().unwrap() {
+        Standing::Held { quiet, .. } => quiet,
+        Standing::Free(vacancy) => panic!("{vacancy:?}"),
+    };
+    assert_eq!(quiet(), Duration::ZERO);
+    assert!(quiet() > Duration::ZERO);
+    let others = "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let end = format!("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {others}");
+    assert!(server.psql(&url, &end).unwrap().contains('t'));
+    assert_eq!(quiet(), Duration::ZERO);
 }
 
 #[test]
