@@ -175,7 +175,7 @@ impl Silence {
         if quiet >= self.terms.silence { Judged::Free(Vacancy(Some(row))) } else { Judged::Held { quiet } }
     }
 
-    /// A look was not answered.
+    /// A look was not answered, or the next one goes to another connection. The silence begins again. The highest batch is still known.
     pub(crate) fn unanswered(&mut self) {
         self.seen = None;
     }

@@ -25,6 +25,14 @@ pub enum Standing {
     Free(Vacancy),
 }
 
+/// What a look has found.
+enum Found {
+    /// Nobody may use the database, for this reason.
+    Closed(String),
+    /// The row of the place, and what its holder says.
+    Place(Option<PlaceRow>, Option<Holder>),
+}
+
 /// Looks at the place of a committer, on a connection of its own.
 pub struct PlaceWatch {
     connector: Arc<Connector>,
@@ -47,7 +55,15 @@ impl PlaceWatch {
     /// [`DatabaseError::LostTransactions`]: the database has lost changes that an earlier look has seen; it is closed to managers.
     /// [`DatabaseError::Schema`]: it cannot be used. Others: it cannot be reached now.
     pub fn look(&mut self) -> Result<Standing, DatabaseError> {
-        let (row, holder) = self.row().inspect_err(|_| self.silence.unanswered())?;
+        let found = self.row().inspect_err(|_| self.silence.unanswered())?;
+        let (row, holder) = match found {
+            Found::Place(row, holder) => (row, holder),
+            Found::Closed(why) => {
+                // A person decides in what state it opens again. What was seen before must not close it then.
+                self.silence = Silence::new(Terms::DEFAULT);
+                return Err(schema::cannot_be_used(&self.connector.address.to_string(), &why));
+            }
+        };
         match self.silence.answered(Instant::now(), row) {
             Judged::Held { quiet } => Ok(Standing::Held { holder, quiet }),
             Judged::Free(vacancy) => Ok(Standing::Free(vacancy)),
@@ -55,7 +71,7 @@ impl PlaceWatch {
         }
     }
 
-    fn row(&mut self) -> Result<(Option<PlaceRow>, Option<Holder>), DatabaseError> {
+    fn row(&mut self) -> Result<Found, DatabaseError> {
         if let Some(connection) = &mut self.connection {
             match row(connection, &self.name) {
                 // Somebody ended this connection. Only a new one tells whether the database is away.
@@ -64,6 +80,8 @@ impl PlaceWatch {
             }
         }
         self.connection = None;
+        // The new one may lead to another server, which may be behind: a row that it shows may be older than what was seen.
+        self.silence.unanswered();
         let mut connection = self.connector.connect_bare()?;
         schema::check_version(&mut connection, &self.connector.address.to_string())?;
         row(self.connection.insert(connection), &self.name)
@@ -81,7 +99,7 @@ impl PlaceWatch {
     }
 }
 
-fn row(connection: &mut Connection, name: &str) -> Result<(Option<PlaceRow>, Option<Holder>), DatabaseError> {
+fn row(connection: &mut Connection, name: &str) -> Result<Found, DatabaseError> {
     let most = i32::try_from(TEXT_MAX).unwrap_or(i32::MAX);
     let rows = connection.query(
         "SELECT s.closed, c.process, c.fence, c.batch, c.beat,
@@ -89,13 +107,12 @@ fn row(connection: &mut Connection, name: &str) -> Result<(Option<PlaceRow>, Opt
          FROM weir.schema s LEFT JOIN weir.committers c ON c.name = $1::text",
         &[&name, &most],
     )?;
-    let address = connection.address();
-    let row = rows.first().ok_or_else(|| schema::no_tables(&address))?;
+    let row = rows.first().ok_or_else(|| schema::no_tables(&connection.address()))?;
     if let Some(closed) = row.get::<_, Option<String>>(0) {
-        return Err(schema::cannot_be_used(&address, &closed));
+        return Ok(Found::Closed(closed));
     }
-    let Some(process) = row.get::<_, Option<Vec<u8>>>(1) else { return Ok((None, None)) };
+    let Some(process) = row.get::<_, Option<Vec<u8>>>(1) else { return Ok(Found::Place(None, None)) };
     let place = PlaceRow { process, fence: row.get(2), batch: row.get(3), beat: row.get(4) };
     let holder = row.get::<_, Option<String>>(5);
-    Ok((Some(place), holder.and_then(|text| Holder::parse(&text))))
+    Ok(Found::Place(Some(place), holder.and_then(|text| Holder::parse(&text))))
 }

@@ -101,6 +101,16 @@ impl NamesEngine {
         }
     }
 
+    /// Whether this process has lost its place for good: another one has taken it, or the database has lost changes. Never, if the namespace is in the
+    /// data directory.
+    #[must_use]
+    pub fn has_lost_place(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        match self.database().cloned() {
+            None => Box::new(|| false),
+            Some(postgres) => Box::new(move || postgres.end().is_some()),
+        }
+    }
+
     /// Makes `hook` run after the completions of each batch.
     pub fn on_batch_done(&self, hook: BatchDone) {
         match self {

@@ -1,7 +1,7 @@
 //! The directories of several managers, and one database with their namespace.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use console::Exit;
 use database::{PlaceWatch, Schema, Standing, Vacancy};
@@ -79,5 +79,13 @@ fn a_directory_of_the_same_cluster_takes_the_place_when_it_is_free() {
 
     let again = open(Claim::IfFree(&free()), &first).unwrap();
     mkdir(&again, "/by-first/by-second/by-first");
-    again.close().unwrap();
+    let has_lost_place = again.names.engine.has_lost_place();
+    assert!(!has_lost_place());
+    let taken = open(Claim::AtOnce, &second).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !has_lost_place() {
+        assert!(Instant::now() < until, "it does not notice");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!(taken.names.engine.has_lost_place())());
 }

@@ -61,7 +61,7 @@ pub use comparison::{CompareOptions, ComparisonError, ComparisonView, Disagreein
 pub use coordinator::{MemberError, RemoveLost, RepairError};
 pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
-pub use manager_node::{HasLease, ManagerError, ManagerNode};
+pub use manager_node::{HasLease, ManagerError, ManagerNode, PlaceChecks};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use other_managers::OtherManagers;
 pub use stored_files::StoredFiles;
@@ -85,6 +85,8 @@ pub trait World: Send + Sync {
     /// Whether this manager may act as the one that has the database: no other one can have taken over yet. Always true if the namespace is in its own
     /// directory.
     fn has_lease(&self) -> bool;
+    /// Whether this manager has lost its place for good: another one has taken it, or the database has lost changes.
+    fn has_lost_place(&self) -> bool;
     /// Whether the connection with a disk server is up at this moment. When a server dies, its clients notice as soon as this manager does, and come
     /// here at once. A stock client that is sent to a dead server again waits there for minutes.
     fn is_up(&self, node: NodeId) -> bool;

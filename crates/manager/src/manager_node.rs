@@ -38,10 +38,18 @@ pub struct ManagerNode {
 /// Whether the manager may act as the one that has its database ([`World::has_lease`]).
 pub type HasLease = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// What a manager can ask about its place as the one that has its database.
+pub struct PlaceChecks {
+    /// [`World::has_lease`].
+    pub has_lease: HasLease,
+    /// [`World::has_lost_place`].
+    pub is_lost: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
 struct Outside {
     sending: Sending,
     clock: Clock,
-    has_lease: HasLease,
+    place: PlaceChecks,
 }
 
 impl World for Outside {
@@ -63,7 +71,11 @@ impl World for Outside {
     }
 
     fn has_lease(&self) -> bool {
-        (self.has_lease)()
+        (self.place.has_lease)()
+    }
+
+    fn has_lost_place(&self) -> bool {
+        (self.place.is_lost)()
     }
 
     fn is_up(&self, node: NodeId) -> bool {
@@ -118,9 +130,9 @@ impl ManagerNode {
         namespace: Arc<Namespace>,
         settings: ManagerSettings,
         links: &Arc<Links>,
-        has_lease: HasLease,
+        place: PlaceChecks,
     ) -> Result<Self, ManagerError> {
-        let outside = Outside { sending: Sending::new(links), clock: Clock::start(), has_lease };
+        let outside = Outside { sending: Sending::new(links), clock: Clock::start(), place };
         let settings = ManagerSettings { node: links.node(), ..settings };
         let manager = Manager::start(namespace, settings, Box::new(outside))?;
         let ticking = Arc::clone(&manager);

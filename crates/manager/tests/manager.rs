@@ -43,6 +43,7 @@ struct Told {
     cut: Mutex<Vec<NodeId>>,
     /// Another manager may have taken over.
     has_no_lease: Mutex<bool>,
+    has_lost_place: Mutex<bool>,
     /// Nodes to which messages cannot be sent.
     full: Mutex<BTreeSet<NodeId>>,
 }
@@ -64,6 +65,9 @@ impl Outside for World {
     }
     fn has_lease(&self) -> bool {
         !*self.0.has_no_lease.lock()
+    }
+    fn has_lost_place(&self) -> bool {
+        *self.0.has_lost_place.lock()
     }
     fn is_up(&self, _: NodeId) -> bool {
         true
@@ -155,8 +159,13 @@ impl Cluster {
 
     /// The manager is killed and starts again.
     fn restart_manager(&mut self) {
+        self.restart_manager_as(namespace::FIRST_NODE);
+    }
+
+    fn restart_manager_as(&mut self, node: NodeId) {
         let world = Box::new(World(Arc::clone(&self.told)));
-        self.manager = Manager::start(Arc::clone(&self.namespace), ManagerSettings::default(), world).unwrap();
+        let settings = ManagerSettings { node, ..ManagerSettings::default() };
+        self.manager = Manager::start(Arc::clone(&self.namespace), settings, world).unwrap();
     }
 
     fn disk(&self, number: u8) -> (NodeId, SessionId) {

@@ -90,6 +90,9 @@ impl World for Outside {
     fn has_lease(&self) -> bool {
         true
     }
+    fn has_lost_place(&self) -> bool {
+        false
+    }
     fn is_up(&self, _: NodeId) -> bool {
         !self.0.is_cut_off.load(Ordering::Relaxed)
     }

@@ -134,6 +134,10 @@ impl manager::World for World {
         true
     }
 
+    fn has_lost_place(&self) -> bool {
+        false
+    }
+
     /// The manager notices a lost connection only through this call.
     fn is_up(&self, _node: NodeId) -> bool {
         true

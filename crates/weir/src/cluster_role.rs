@@ -9,7 +9,7 @@ use config::Config;
 use disk::{Access, Disk, DiskError, OpenOptions};
 use disk_server::{DiskNode, DiskServer, DiskSettings, OnManagers, StoreAt};
 use foundation::disk_of;
-use manager::{Manager, ManagerNode, ManagerSettings};
+use manager::{Manager, ManagerNode, ManagerSettings, PlaceChecks};
 use types::BootId;
 use xrootd::{Server, ServerConfig};
 
@@ -40,9 +40,10 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Ar
     let ManagerParts { config, foundation, links, boot, sockets, listen, security } = parts;
     let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
-    let has_lease = foundation.names.engine.has_lease();
+    let engine = &foundation.names.engine;
+    let place = PlaceChecks { has_lease: engine.has_lease(), is_lost: engine.has_lost_place() };
     let node =
-        ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links, has_lease).map_err(not_started)?;
+        ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links, place).map_err(not_started)?;
     foundation.names.engine.on_batch_done(Arc::new(xrootd::batch_done));
     let role = service::Role::Manager(Arc::clone(node.manager()));
     let mut server_config = server_config(config, *listen, *boot)?;

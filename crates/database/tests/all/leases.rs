@@ -33,6 +33,14 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Ends the connections with the database.
+fn end_connections(url: &str) {
+    let others = "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let end = format!("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {others}");
+    let ended = postgres_server::shared().psql(url, &end).unwrap();
+    assert!(ended.contains('t'), "{ended}");
+}
+
 /// Looks until the place is free.
 fn wait_for(watch: &mut PlaceWatch) -> Vacancy {
     let until = Instant::now() + SOON;
@@ -60,6 +68,7 @@ fn a_process_that_is_silent_loses_its_lease_and_then_its_place() {
         std::thread::sleep(Duration::from_millis(100));
     }
     proxy.set_down(true);
+    end_connections(&url);
     let cut = Instant::now();
     let vacancy = wait_for(&mut watch);
     assert!(cut.elapsed() > Duration::from_secs(3), "{:?}", cut.elapsed());
@@ -86,6 +95,7 @@ fn a_lease_comes_back_with_the_database_if_nobody_has_taken_the_place() {
     put(&kv, "a", "1").unwrap();
     assert!(matches!(kv.lease(), PlaceLease::Held { left } if left <= Duration::from_secs(4)));
     proxy.set_down(true);
+    end_connections(&url);
     wait_until("it does not lapse", || !kv.lease().is_held());
     assert!(kv.end().is_none(), "it waits");
     proxy.set_down(false);
@@ -144,6 +154,28 @@ fn a_process_that_waits_notices_lost_changes_and_closes_the_database() {
     assert!(matches!(watch.look(), Err(DatabaseError::LostTransactions(_) | DatabaseError::Schema(_))));
 }
 
+/// As `weir db continue --after-restore` does it.
+#[test]
+fn a_database_that_was_closed_and_opened_again_is_not_closed_for_what_was_seen_before() {
+    let (url, server) = (database(), postgres_server::shared());
+    let kv = open(&url);
+    put(&kv, "a", "1").unwrap();
+    kv.stop();
+    let mut watch = watch(&url);
+    watch.look().unwrap();
+    server
+        .psql(
+            &url,
+            "UPDATE weir.committers SET batch = batch - 1; UPDATE weir.schema SET closed = 'it is being mended'",
+        )
+        .unwrap();
+    let said = watch.look().unwrap_err();
+    assert!(matches!(&said, DatabaseError::Schema(why) if why.contains("it is being mended")), "{said}");
+    server.psql(&url, "UPDATE weir.schema SET closed = NULL").unwrap();
+    let vacancy = free(watch.look().unwrap());
+    assert!(take(&url, &vacancy).is_some());
+}
+
 /// Only the row was set back, and the connection is still there.
 #[test]
 fn an_idle_process_notices_lost_changes() {
@@ -153,8 +185,25 @@ fn an_idle_process_notices_lost_changes() {
     server.psql(&url, "UPDATE weir.committers SET batch = batch - 1").unwrap();
     wait_until("it does not notice", || kv.end().is_some());
     assert!(matches!(kv.end(), Some(DatabaseError::LostTransactions(_))), "{:?}", kv.end());
-    assert!(!kv.lease().is_held());
+    wait_until("its lease goes on", || !kv.lease().is_held());
     assert!(watch(&url).look().unwrap_err().to_string().contains("has lost"), "it is closed");
+}
+
+/// The new one may lead to a server that is behind.
+#[test]
+fn silence_counts_on_one_connection_only() {
+    let (url, server) = (database(), postgres_server::shared());
+    drop(open(&url));
+    server.psql(&url, "UPDATE weir.committers SET process = '\\x05'").unwrap();
+    let mut watch = watch(&url);
+    let mut quiet = || match watch.look().unwrap() {
+        Standing::Held { quiet, .. } => quiet,
+        Standing::Free(vacancy) => panic!("{vacancy:?}"),
+    };
+    assert_eq!(quiet(), Duration::ZERO);
+    assert!(quiet() > Duration::ZERO);
+    end_connections(&url);
+    assert_eq!(quiet(), Duration::ZERO);
 }
 
 #[test]
@@ -165,6 +214,7 @@ fn a_watch_goes_on_after_its_connection_was_ended() {
     let mut watch = watch(&proxy.url(&url, server.port()));
     watch.look().unwrap();
     proxy.set_down(true);
+    end_connections(&url);
     assert!(matches!(watch.look(), Err(DatabaseError::Unavailable { .. })));
     proxy.set_down(false);
     wait_until("it is not back", || matches!(watch.look(), Ok(Standing::Held { .. })));

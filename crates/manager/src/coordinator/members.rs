@@ -131,7 +131,8 @@ impl Coordinator {
         if member.node == self.own {
             return Err(MemberError::IsManager(member.name));
         }
-        // A standby manager has neither stores nor a lease. It asks for its place in this list before it takes over.
+        // A standby manager has neither stores nor a lease. After its removal, it can still take the place in the database. It looks at this list then,
+        // before it grants anything, and ends.
         if !force && is_manager(&member) && self.world.is_up(member.node) {
             return Err(MemberError::IsStandby(member.name));
         }
@@ -201,7 +202,8 @@ impl Coordinator {
                 state.cut_off.remove(&node);
                 state.being_removed.remove(&node);
             }
-            let is_away = |node: &&NodeId| state.sessions.presence(now, **node) == Presence::Away;
+            // This manager may have been cut off while it was a standby. Nobody removes the manager that is active.
+            let is_away = |node: &&NodeId| **node != self.own && state.sessions.presence(now, **node) == Presence::Away;
             let due = state.cut_off.iter().filter(is_away).copied().collect::<Vec<_>>();
             due.into_iter().filter(|node| state.being_removed.insert(*node)).collect()
         };

@@ -206,7 +206,7 @@ impl Coordinator {
 
     /// See [`crate::Manager::may_grant`].
     pub(crate) fn may_grant(&self) -> bool {
-        self.world.has_lease() || !self.others.exist()
+        self.world.has_lease() || (!self.others.exist() && !self.world.has_lost_place())
     }
 
     /// This manager's node.

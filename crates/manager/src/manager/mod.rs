@@ -173,7 +173,7 @@ impl Manager {
     }
 
     /// Whether this manager may give disk servers sessions and leases: it has the lease of its database, or there is no other manager that could take
-    /// over.
+    /// over. After somebody has taken its place (a command, or the same directory elsewhere), it may not.
     #[must_use]
     pub fn may_grant(&self) -> bool {
         self.coordinator.may_grant()

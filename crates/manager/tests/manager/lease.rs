@@ -1,6 +1,6 @@
 //! A manager that may have lost its database to another one.
 
-use namespace::RemoveMember;
+use namespace::{CutOffMember, FIRST_NODE, RemoveMember};
 
 use super::*;
 
@@ -79,4 +79,30 @@ fn a_manager_that_is_alone_needs_no_lease() {
     cluster.manager_joins(8);
     cluster.restart_manager();
     assert!(!cluster.manager.may_grant());
+}
+
+/// A command has taken the place, say, or the same directory runs elsewhere.
+#[test]
+fn a_manager_that_is_alone_and_has_lost_its_place_grants_nothing() {
+    let cluster = Cluster::new();
+    let (node, session) = cluster.disk(1);
+    cluster.loses_lease(true);
+    *cluster.told.has_lost_place.lock() = true;
+    assert!(!cluster.manager.other_managers().exist() && !cluster.manager.may_grant());
+    assert_eq!(cluster.renews(node, session), None);
+}
+
+#[test]
+fn another_manager_than_the_first_removes_the_first_one_and_never_itself() {
+    let mut cluster = Cluster::new();
+    let second = cluster.manager_joins(9);
+    // By the first one, before it failed.
+    change(&cluster.namespace, CutOffMember { node: second });
+    change(&cluster.namespace, CutOffMember { node: FIRST_NODE });
+    cluster.restart_manager_as(second);
+    cluster.passes(60);
+    cluster.looks();
+    let members = cluster.namespace.read(namespace::members).unwrap();
+    assert_eq!(members.into_iter().map(|member| member.node).collect::<Vec<_>>(), [second]);
+    assert!(matches!(cluster.manager.remove_node("mgr9", true), Err(MemberError::IsManager(_))));
 }

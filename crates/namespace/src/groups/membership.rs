@@ -70,6 +70,7 @@ pub struct RemoveMember {
 }
 
 /// Cuts a node off, to be removed by [`RemoveMember`] when its lease has ended: it may not log in again, also after a restart of the manager.
+/// The caller sees to it that it is not the manager itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CutOffMember {
     /// The node.
@@ -171,9 +172,6 @@ pub fn remove_member(txn: &mut dyn Txn, ctx: &Context, request: &RemoveMember) -
 pub fn cut_off_member(txn: &mut dyn Txn, ctx: &Context, request: &CutOffMember) -> Result<(), NsError> {
     administrator(ctx)?;
     must_be_member(txn, request.node)?;
-    if request.node == FIRST_NODE {
-        return Err(NsError::Invalid { what: "the node to cut off".into(), why: "it is the manager" });
-    }
     let mut nodes = cut_off(txn)?;
     if nodes.len() >= CUT_OFF_MAX {
         return Err(NsError::TooMany { what: "nodes that are cut off", bound: CUT_OFF_MAX as u64 });

@@ -12,7 +12,7 @@ use journal::{Journal, JournalConfig, StreamId};
 use kv::{Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, MemoryEngine};
 use link::{Authority, Credentials, Identity, Listener, LocalNode, Roles, Settings};
 use manager::registration::ManagerRegistration;
-use manager::{ManagerNode, ManagerSettings};
+use manager::{ManagerNode, ManagerSettings, PlaceChecks};
 use namespace::{
     Actor, Durability, FIRST_NODE, FoundCluster, JoinNode, MakeToken, Namespace, NamespaceConfig, Operation, SetPolicy,
     TokenEntry,
@@ -121,8 +121,8 @@ impl Nodes {
         change(&namespace, SetPolicy { path: NsPath::root(), policy });
 
         let links = links_of(&authority, FIRST_NODE, Roles::MANAGER);
-        let manager =
-            ManagerNode::start(Arc::clone(&namespace), ManagerSettings::default(), &links, Box::new(|| true)).unwrap();
+        let place = PlaceChecks { has_lease: Box::new(|| true), is_lost: Box::new(|| false) };
+        let manager = ManagerNode::start(Arc::clone(&namespace), ManagerSettings::default(), &links, place).unwrap();
         manager.manager().set_clients_at(HOME);
         let service = start(Role::Manager(Arc::clone(manager.manager())), None);
         let registration = ManagerRegistration::new(
