@@ -156,7 +156,8 @@ impl Client {
         let (mut at, mut redirects, mut given) = (url.clone(), 0, false);
         let mut attempts = Attempts::new(&what, self.begin());
         loop {
-            let known = self.settings.met.has_one_of(&at) || redirects > 0 && !url.others.is_empty();
+            // A redirect may lead to a manager that is gone. Its server notices that, or takes over.
+            let known = self.settings.met.has_one_of(&at) || redirects > 0;
             let (mut session, kept) = match self.session_for(&at, attempts.within()) {
                 Ok(session) => session,
                 Err(failed) => {
@@ -588,8 +589,9 @@ impl Client {
                     // request carries the client's own word. Another server might create it twice.
                     (true, true) => repeatable || at.word(OPAQUE_KEY).is_some(),
                     (true, false) => repeatable,
-                    // A redirect may lead to a manager that is gone. The others notice that.
-                    (false, _) if redirects > 0 && !first.others.is_empty() => true,
+                    // A redirect may lead to a manager that is gone. The others notice that. They may all have one name. A server
+                    // that redirected an open may be none of them: it is told what was tried.
+                    (false, _) if redirects > 0 && (!is_open || !first.others.is_empty()) => true,
                     (false, true) => known || !first.has_tried(&at.server.host),
                     (false, false) => known,
                 };

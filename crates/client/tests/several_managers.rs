@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_client::{Client, ClientError, Endpoint, OpenOptions, Reader, Settings, Url};
+use weir_client::{Client, ClientError, DirlistOptions, Endpoint, OpenOptions, Reader, Settings, Url};
 
 const OK: u16 = 0;
 const REDIRECT: u16 = 4004;
@@ -204,6 +204,36 @@ fn a_redirect_to_a_manager_that_is_gone_leads_back_to_the_list() {
     assert_eq!(client().stat(&url(&[&standby.at, &other])).unwrap().size, 8);
     let standby = taking_over();
     assert_eq!(read(&mut open(&mut client(), &url(&[&standby.at, &gone]))).0, b"contents");
+}
+
+#[test]
+fn managers_of_one_name_are_asked_again_if_their_redirect_leads_nowhere() {
+    let to = redirect(&nobody());
+    // The same for all requests but logins: it takes over after the second one.
+    let requests = AtomicUsize::new(0);
+    let taking_over =
+        Server::new(
+            move |kind, _| {
+                if requests.fetch_add(1, Ordering::SeqCst) % 3 < 2 { to.clone() } else { whole(kind) }
+            },
+        );
+    let (mut client, file) = (client(), url(&[&taking_over.at]));
+    assert_eq!(client.stat(&file).unwrap().size, 8);
+    client.mkdir(&file, 0o755, false).unwrap();
+    let mut count = 0;
+    let each = |_| {
+        count += 1;
+        Ok::<_, ClientError>(())
+    };
+    client.list(&file, DirlistOptions::NONE, each).unwrap();
+    assert_eq!(count, 0, "the listing is empty");
+    // They have time to notice it, but not forever.
+    let standby = Server::leading_to(&nobody());
+    let (silence_max, recovery_max) = (Duration::from_secs(10), Duration::from_millis(300));
+    let mut client = Client::new(Settings { silence_max, recovery_max, ..Settings::default() });
+    let failed = client.stat(&url(&[&standby.at])).unwrap_err();
+    assert!(matches!(failed, ClientError::GaveUp { .. }), "{failed}");
+    assert!(standby.stats() > 1);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::message::ToServer;
 use link::{Bulk, IncomingHeader, LinkError, PeerIdentity, Role};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::NodeId;
@@ -18,7 +17,7 @@ use node::BulkBytes;
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::sending::Sending;
 use node::ticker::{Clock, TICK, Ticker};
-use node::{FromDisk, FromManager, ManagerAddress, Message, PeerMessage};
+use node::{FromDisk, ManagerAddress, Message, PeerMessage};
 
 /// Threads for disk work on behalf of other nodes.
 const WORKERS: usize = 8;
@@ -94,10 +93,10 @@ impl Outside {
         self.choice.lock().present()
     }
 
-    /// Greets the manager that is followed from now on.
+    /// Greets the manager that is followed from now on. The greeting reads from the disks, so no thread waits for it that renews the lease or receives.
     fn greet(&self) {
         if let Some(server) = self.server.read().clone() {
-            server.manager_connected();
+            self.jobs.push(Box::new(move || server.manager_connected()));
         }
     }
 
@@ -219,14 +218,13 @@ impl Receiver for Inbox {
         };
         let Some(server) = self.server() else { return };
         match link::decode::<Message>(&message) {
-            Ok(Message::FromManager(message)) if self.0.manager() == Some(node) => {
-                if is_grant(&message) {
-                    self.0.choice.lock().granted(self.0.clock.now(), node);
+            Ok(Message::FromManager(message)) => {
+                let heard = self.0.choice.lock().hear(self.0.clock.now(), node, message);
+                if heard.must_greet {
+                    self.0.greet();
                 }
-                server.receive(message);
+                heard.messages.into_iter().for_each(|message| server.receive(message));
             }
-            // The server follows another manager: this one is not the active one any more.
-            Ok(Message::FromManager(_)) => tracing::debug!(%node, "a message of another manager is ignored"),
             Ok(Message::PeerMessage(message)) => server.receive_of_node(node, message, bulk),
             Ok(_) => tracing::warn!(%node, "a node sends a message that a disk server must not get"),
             Err(error) => tracing::warn!(%node, %error, "a node sends an invalid message"),
@@ -240,11 +238,6 @@ impl Receiver for Inbox {
             self.0.greet();
         }
     }
-}
-
-/// Whether the manager grants a session or a longer lease.
-fn is_grant(message: &FromManager) -> bool {
-    matches!(message, FromManager::Cluster(ToServer::Registered { .. } | ToServer::Renewed { .. }))
 }
 
 impl DiskNode {

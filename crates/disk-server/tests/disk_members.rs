@@ -177,20 +177,23 @@ fn a_manager_that_grants_nothing_is_left_for_another_one() {
         peer.tell(Outgoing::new(message), Room::Wait).unwrap();
     };
     let heard = || told.recv_timeout(SOON).unwrap()[0].nodes_at.clone();
+    let grants = |peer: &Peer| {
+        let renewed = ToServer::Renewed { session: SessionId(1), number: 1, wall: Timestamp(0) };
+        let message = link::encode(&Message::FromManager(FromManager::Cluster(renewed))).unwrap();
+        peer.tell(Outgoing::new(message), Room::Wait)
+    };
     let count = |greeted: &Greeted| greeted.0.load(Ordering::SeqCst);
     let (first, of_first) = disk.met_by_manager(&cluster.us(NodeId(1), Roles::MANAGER));
     wait_for("greeted", || count(&of_first) == 1);
     tells(&first, "a:1");
+    grants(&first).unwrap();
     assert_eq!(heard(), "a:1");
     // The first one still has its connection, and does not answer.
     let (second, of_second) = disk.met_by_manager(&cluster.us(NodeId(9), Roles::MANAGER));
     wait_for("greeted by the other", || count(&of_second) == 1);
     let granting = second.clone();
-    let grants = std::thread::spawn(move || {
-        let wall = Timestamp(0);
-        let renewed = FromManager::Cluster(ToServer::Renewed { session: SessionId(1), number: 1, wall });
-        let message = link::encode(&Message::FromManager(renewed)).unwrap();
-        while granting.tell(Outgoing::new(message.clone()), Room::Wait).is_ok() {
+    let granting = std::thread::spawn(move || {
+        while grants(&granting).is_ok() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
@@ -200,8 +203,11 @@ fn a_manager_that_grants_nothing_is_left_for_another_one() {
     let before = count(&of_first);
     second.cut("it dies");
     wait_for("back", || count(&of_first) > before);
-    grants.join().unwrap();
+    granting.join().unwrap();
+    // It does not change the addresses before it grants.
     tells(&first, "c:1");
+    assert!(told.recv_timeout(Duration::from_millis(200)).is_err());
+    grants(&first).unwrap();
     assert_eq!(heard(), "c:1");
     assert_eq!(disk.node.server().managers(), [("c:1".to_owned(), 1094)]);
 }

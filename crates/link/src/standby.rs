@@ -17,17 +17,16 @@ pub fn standby_reason(active: Option<&str>) -> String {
     }
 }
 
-/// Whether a refusal has this reason.
+/// Whether a refusal has this reason. A refusal that only mentions it, for example in a path that it names, is another one.
 #[must_use]
 pub fn is_of_standby(reason: &str) -> bool {
-    reason.contains(STANDBY)
+    reason.starts_with(STANDBY)
 }
 
 /// The address of the active manager that the reason names. It comes from a peer: whoever uses it must still check who is there.
 #[must_use]
 pub fn active_manager(reason: &str) -> Option<&str> {
-    let (_, after) = reason.split_once(STANDBY)?;
-    let address = after.strip_prefix(ACTIVE)?;
+    let address = reason.strip_prefix(STANDBY)?.strip_prefix(ACTIVE)?;
     let end = |byte: char| byte.is_whitespace() || matches!(byte, ';' | ',' | ')' | '(');
     let address = address.split(end).next().unwrap_or_default();
     let (host, port) = address.rsplit_once(':')?;
@@ -40,14 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_understood_wherever_it_stands() {
+    fn a_reason_is_understood_whatever_follows() {
         for active in [Some("mgr2.example.org:1095"), Some("[::1]:2"), None] {
             let reason = standby_reason(active);
-            for said in [reason.clone(), format!("the node refused: {reason} (try it there)"), format!("{reason}; x:1")]
-            {
+            for said in [reason.clone(), format!("{reason} (asked at mgr1:1095)"), format!("{reason}; x:1")] {
                 assert!(is_of_standby(&said), "{said}");
                 assert_eq!(active_manager(&said), active, "{said}");
             }
+            let mentioned = format!("cannot remove /{reason}");
+            assert!(!is_of_standby(&mentioned) && active_manager(&mentioned).is_none(), "{mentioned}");
         }
     }
 

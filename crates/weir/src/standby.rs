@@ -198,7 +198,7 @@ struct NoInvitations(Arc<Known>);
 
 impl AdminStore for NoInvitations {
     fn redeem(&self, _: &PresentedInvitation, _: &[u8; 32], _: Timestamp) -> Result<AdminGrant, AdminError> {
-        Err(AdminError::Failed(self.0.refusal()))
+        Err(AdminError::Standby(self.0.refusal()))
     }
 }
 

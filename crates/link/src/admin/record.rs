@@ -110,6 +110,9 @@ pub enum AdminError {
     /// The manager cannot record it now.
     #[error("the manager cannot record it: {0}; try again")]
     Failed(String),
+    /// The manager is a standby. The text is [`standby_reason`](crate::standby_reason) as it is, so that whoever asked understands it.
+    #[error("{0}")]
+    Standby(String),
 }
 
 fn since(then: Timestamp, now: Timestamp) -> Duration {
