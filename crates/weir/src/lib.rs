@@ -44,6 +44,7 @@ mod manager_process;
 mod managers_file;
 pub mod metrics;
 mod node_services;
+mod not_active;
 mod open_connections;
 mod other_managers;
 pub mod people;
