@@ -7,7 +7,7 @@ use std::time::Duration;
 use config::{ClusterRole, Config};
 use control::validity::{Limited, ValidityError};
 use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
-use database::{DatabaseError, Holder, PlaceWatch, Standing, Vacancy};
+use database::{Holder, PlaceWatch, Standing, Vacancy};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{
@@ -29,6 +29,7 @@ use node::renewal::{Move, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode, NodeId, PrincipalKind};
 
+use crate::acting::WhileActive;
 use crate::admin::{Administrator, OfSettings};
 use crate::administration::Administration;
 use crate::authority::AuthorityKeeper;
@@ -49,10 +50,11 @@ use crate::other_managers::OtherManagersHealth;
 use crate::people::People;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
+use crate::serve_disk::no_address_for_clients;
 use crate::space_watch::SpaceWatch;
 use crate::standby::{Known, Looks, Waited};
 use crate::{
-    Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
+    Failure, acting, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
     manager_addresses, manager_join, metrics, signals, standby, supervisor,
 };
 
@@ -92,6 +94,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     let database = database_settings::of(config)?;
+    // Standbys, and through them clients, are told the address.
+    if database.is_some() && listen.ip().is_unspecified() && config.advertise.is_none() {
+        return Err(no_address_for_clients(&config.listen));
+    }
     if args.check {
         return Ok(Exit::Done);
     }
@@ -330,6 +336,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
             renew: renewal.now(),
             address: told.clone(),
             others,
+            links: Arc::clone(&links),
         },
         manager: Arc::clone(&manager),
         service: Arc::clone(started.server.service()),
@@ -355,6 +362,8 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
         answers: answers.clone(),
         log: audit.clone(),
     };
+    let acting = Arc::clone(&manager);
+    let may_act = Box::new(move || acting.may_grant());
     let services = OtherServices {
         join: Some(Arc::new(JoinService {
             authority: Arc::clone(&authority),
@@ -364,7 +373,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
         })),
         admin: Some(Arc::new(AdminService {
             authority: Arc::clone(&authority),
-            store: Arc::clone(&administrators) as Arc<dyn link::admin::AdminStore>,
+            store: Arc::new(WhileActive { store: Arc::clone(&administrators) as Arc<_>, may_act }),
             handler: Arc::new(administration),
             on_admission: on_admission(&log, "redeem"),
         })),
@@ -803,6 +812,10 @@ impl AdminApi {
     }
 
     fn answer(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
+        acting::answer(|| self.manager.may_grant(), ask, || self.answer_any(caller, ask))
+    }
+
+    fn answer_any(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
         match ask {
             ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
                 let (name, role, by) = (name.clone(), *role, caller.with_credential());
