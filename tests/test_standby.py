@@ -297,6 +297,13 @@ def test_what_cannot_join_is_refused(cluster, base, postgres, tmp_path):
     # No token, and the database of this one.
     done = serve(tmp_path / "none", "--database", cluster.database)
     assert done.returncode == REFUSED and "belongs to the cluster" in done.stderr, done
+    # No address that standbys and clients could be told.
+    anywhere = ["--data", str(tmp_path / "anywhere"), "--nodes", "127.0.0.1:0", "--listen", "0.0.0.0:0", "--insecure"]
+    anywhere += ["--database", cluster.database, "--check"]
+    done = weir("serve", "--role", "manager", *anywhere)
+    assert done.returncode == USAGE and "clients cannot be sent to 0.0.0.0:0" in done.stderr, done
+    done = weir("serve", "--role", "manager", *anywhere, "--advertise", "127.0.0.1:1094")
+    assert done.returncode == DONE, done
     # A manager of a cluster of its own gives no such token, and cannot use one.
     with Cluster(base / "own", 0) as own:
         done = weir("token", "create", "--role", "manager", "--data", own.data)

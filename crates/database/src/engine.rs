@@ -297,6 +297,11 @@ impl Postgres {
         PostgresStats { round_trips: self.connector.round_trips.load(Ordering::Relaxed), ..*self.stats.lock() }
     }
 
+    /// Stops committing: all waiting and later operations fail at once, for this reason. Readers go on until [`Postgres::stop`].
+    pub fn break_off(&self, why: &str) {
+        self.queue.break_off(why);
+    }
+
     /// Commits and answers all queued operations, gives the place up, and ends the threads. Operations and completions must not call this.
     pub fn stop(&self) {
         self.queue.close();

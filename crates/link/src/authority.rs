@@ -138,6 +138,11 @@ pub enum AuthorityError {
         "another manager has another authority than this one, and the one known here does not vouch for it; remove this manager from the cluster (`weir node remove`) and let it join again"
     )]
     NotOurs,
+    /// Another manager has sent an authority that this node has already seen replaced.
+    #[error(
+        "the active manager has an earlier authority than this one, which has seen its replacement; one of them was restored from a backup: remove the one that must not go on (`weir node remove`) and let it join again"
+    )]
+    Earlier,
     /// It is not being replaced.
     #[error("there is no earlier authority to retire: `weir admin authority rotate` replaces the present one")]
     IsAlone,
@@ -301,15 +306,19 @@ impl Authority {
     /// Takes the state that another manager has sent ([`Authority::to_secret_bytes`]). Durable on return. Returns whether it was news.
     ///
     /// # Errors
-    /// It is another cluster's, does not follow the present one, or the file cannot be written: then nothing has changed.
+    /// It is another cluster's, is earlier than the present one or does not follow it, or the file cannot be written: then nothing has changed.
     pub fn follow(&self, bytes: Vec<u8>) -> Result<bool, AuthorityError> {
         let _changing = self.changing.lock();
         if bytes == self.to_secret_bytes() {
             return Ok(false);
         }
         let (cluster, state) = State::parse(&file(&self.folder), bytes)?;
-        if cluster != self.cluster || !state.set.follows(&self.set()) {
+        let known = self.set();
+        if cluster != self.cluster || !state.set.follows(&known) {
             return Err(AuthorityError::NotOurs);
+        }
+        if known.previous() == Some(state.set.fingerprint()) {
+            return Err(AuthorityError::Earlier);
         }
         self.change(state)?;
         Ok(true)

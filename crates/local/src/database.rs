@@ -65,7 +65,9 @@ impl Nodes {
             node.listen.ip(),
             node.listen.port()
         );
-        let file = OpenOptions::new().append(true).open(&settings);
+        // The account that has the folder could lead root elsewhere with a link.
+        let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).map_err(std::io::Error::other);
+        let file = no_link.and_then(|flag| OpenOptions::new().append(true).custom_flags(flag).open(&settings));
         file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
             .map_err(io("write", &settings))?;
         for (file, account, password) in
@@ -79,7 +81,7 @@ impl Nodes {
 
     /// Makes the managers' account, the database and weir's tables in a running server that has none.
     pub fn fill_database(&self, node: &NodePlan, passwords: &Passwords) -> Result<(), LocalError> {
-        let mut psql = Command::new(Postgres::of(&self.data(node))?.program("psql"));
+        let mut psql = Command::new(Postgres::newest()?.program("psql"));
         postgres::clean(&mut psql);
         let (host, port) = (node.listen.ip().to_string(), node.listen.port().to_string());
         psql.args([

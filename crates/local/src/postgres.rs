@@ -78,6 +78,11 @@ impl Postgres {
         let file = data.join(VERSION_FILE);
         let version = fs::read_to_string(&file).map_err(failed(file))?;
         let version = version.trim();
+        // Its owner could otherwise name a folder with programs of its own, which root would run.
+        if !is_version(version) {
+            let why = format!("{} names no version of PostgreSQL", data.join(VERSION_FILE).display());
+            return Err(LocalError::Database { what: "run", why });
+        }
         let bin = Path::new(VERSIONS).join(version).join("bin");
         if !bin.join("postgres").exists() {
             let why = format!("PostgreSQL {version} made {}, and {} has no programs", data.display(), bin.display());
@@ -122,6 +127,11 @@ impl Postgres {
             ended => succeeded("make", ended).map(drop),
         }
     }
+}
+
+/// Whether it is the number of a version, and nothing else in a path.
+fn is_version(text: &str) -> bool {
+    (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The folder of the newest version that fits.
@@ -177,6 +187,19 @@ mod tests {
         let accounts = "root:x:0:0::/root:/bin/bash\nbroken\npostgres:x:101:104:,,,:/var/lib/postgresql:/bin/bash\n";
         assert_eq!(Account::named("postgres", accounts), Some(account));
         assert_eq!((Account::named("post", accounts), Account::named("broken", accounts)), (None, None));
+    }
+
+    #[test]
+    fn a_data_directory_names_a_version_and_no_other_folder() {
+        let temp = tempfile::tempdir().unwrap();
+        for text in ["../../../tmp/evil", "/tmp", "..", "", "15/../../x", "1234567890"] {
+            fs::write(temp.path().join(VERSION_FILE), text).unwrap();
+            let why = Postgres::of(temp.path()).unwrap_err().to_string();
+            assert!(why.contains("names no version"), "{text}: {why}");
+        }
+        fs::write(temp.path().join(VERSION_FILE), "99\n").unwrap();
+        let why = Postgres::of(temp.path()).unwrap_err().to_string();
+        assert!(why.contains("postgresql-99"), "{why}");
     }
 
     #[test]

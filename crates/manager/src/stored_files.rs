@@ -23,11 +23,19 @@ impl StoredFiles {
         self.0.lock().insert(node, digest);
     }
 
-    /// The managers of `members`, beside `own`, that have not stored the files with this digest, by names and numbers.
+    /// The managers of `members`, beside `own`, that have not stored the files with this digest, by names and numbers. One that is not up counts as
+    /// one of them: its word may be old, for it may come back from a backup.
     #[must_use]
-    pub fn lacking(&self, digest: Option<[u8; 32]>, own: NodeId, members: &[MemberEntry]) -> Vec<String> {
+    pub fn lacking(
+        &self,
+        digest: Option<[u8; 32]>,
+        own: NodeId,
+        members: &[MemberEntry],
+        is_up: impl Fn(NodeId) -> bool,
+    ) -> Vec<String> {
         let stored = self.0.lock();
-        let is_late = |member: &&MemberEntry| digest.is_none() || stored.get(&member.node).copied() != digest;
+        let has_stored = |node: &NodeId| digest.is_some() && stored.get(node).copied() == digest;
+        let is_late = |member: &&MemberEntry| !has_stored(&member.node) || !is_up(member.node);
         let others = members.iter().filter(|member| is_manager(member) && member.node != own);
         others.filter(is_late).map(|member| format!("{} (node {})", member.name, member.node)).collect()
     }
@@ -57,11 +65,12 @@ mod tests {
         let members = [member(1, Roles::MANAGER), member(2, Roles::MANAGER), member(3, Roles::DISK)];
         let (stored, own) = (StoredFiles::default(), NodeId(1));
         let late = vec!["node2 (node 2)".to_owned()];
-        assert_eq!(stored.lacking(Some([1; 32]), own, &members), late);
+        assert_eq!(stored.lacking(Some([1; 32]), own, &members, |_| true), late);
         stored.note(NodeId(2), [1; 32]);
-        assert_eq!(stored.lacking(Some([1; 32]), own, &members), Vec::<String>::new());
-        assert_eq!(stored.lacking(Some([2; 32]), own, &members), late);
-        assert_eq!(stored.lacking(None, own, &members), late);
-        assert_eq!(stored.lacking(Some([1; 32]), NodeId(2), &members), ["node1 (node 1)"]);
+        assert_eq!(stored.lacking(Some([1; 32]), own, &members, |_| false), late, "it may have been replaced since");
+        assert_eq!(stored.lacking(Some([1; 32]), own, &members, |_| true), Vec::<String>::new());
+        assert_eq!(stored.lacking(Some([2; 32]), own, &members, |_| true), late);
+        assert_eq!(stored.lacking(None, own, &members, |_| true), late);
+        assert_eq!(stored.lacking(Some([1; 32]), NodeId(2), &members, |_| true), ["node1 (node 1)"]);
     }
 }

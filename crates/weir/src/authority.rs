@@ -6,6 +6,7 @@ use control::{ControlRequest, Reply};
 use link::{Authority, Replacement};
 use monitor::health::AuthorityChange;
 use namespace::{MemberEntry, Namespace, NsError};
+use node::links::Links;
 use node::renewal::RenewNow;
 use serde::{Deserialize, Serialize};
 use types::NodeId;
@@ -121,6 +122,8 @@ pub(crate) struct AuthorityKeeper {
     pub(crate) address: String,
     /// The other managers, which must have each change.
     pub(crate) others: OtherManagersHealth,
+    /// The connections with them.
+    pub(crate) links: Arc<Links>,
 }
 
 impl AuthorityKeeper {
@@ -153,14 +156,14 @@ impl AuthorityKeeper {
         Ok(AuthorityView { authority, managers, replaces })
     }
 
-    /// Refuses a change as long as another manager has not stored the last one: it could not take over.
+    /// Refuses a change as long as another manager has not stored the last one, or is not here to store this one: it could not take over.
     fn all_have_stored(&self, members: &[MemberEntry]) -> Result<(), String> {
-        let late = self.others.lacking(members);
+        let late = self.others.lacking(members, |node| self.links.is_up(node));
         if late.is_empty() {
             return Ok(());
         }
         Err(format!(
-            "these managers have not fetched the present authority, and could not take over after a change: {}. A standby that is online has it within seconds. \
+            "these managers are offline or have not fetched the present authority, and could not take over after a change: {}. A standby that is online has it within seconds. \
              Start the others, or remove them (`weir node remove`)",
             listed(&late)
         ))

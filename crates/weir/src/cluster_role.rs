@@ -17,6 +17,7 @@ use crate::Failure;
 use crate::audit_log;
 use crate::cluster_node::RunningRole;
 use crate::exit::Exit;
+use crate::not_active::{Cause, NotActive};
 use crate::serve::{fetcher, not_served, set_bounds};
 use crate::serve_disk::DiskParts;
 use crate::serve_manager::ManagerParts;
@@ -36,19 +37,25 @@ pub(crate) fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -
 }
 
 /// Starts the manager.
-pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), Failure> {
+pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), NotActive> {
     let ManagerParts { config, foundation, links, boot, sockets, listen, security } = parts;
     let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
     let engine = &foundation.names.engine;
     let place = PlaceChecks { has_lease: engine.has_lease(), is_lost: engine.has_lost_place() };
     let node =
-        ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links, place).map_err(not_started)?;
+        ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links, place).map_err(|error| {
+            let cause = Cause::of_manager(&error);
+            NotActive::new(not_started(error), cause)
+        })?;
     foundation.names.engine.on_batch_done(Arc::new(xrootd::batch_done));
     let role = service::Role::Manager(Arc::clone(node.manager()));
     let mut server_config = server_config(config, *listen, *boot)?;
     security.give_to(&mut server_config, false);
-    let server = Server::start_on(sockets.clients()?, server_config, role).map_err(not_served)?;
+    let server = Server::start_on(sockets.clients()?, server_config, role).map_err(|error| {
+        let cause = Cause::of_server(&error);
+        NotActive::new(not_served(error), cause)
+    })?;
     node.manager().set_clients_at(&sockets.for_clients);
     node.manager().set_client_locations(config.client_locations.clone());
     let (receiver, manager) = (node.receiver(), Arc::clone(node.manager()));

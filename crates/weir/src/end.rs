@@ -85,8 +85,9 @@ impl End {
             Self::Asked => Exit::Unclean,
             Self::DiskFailed { .. } => Exit::DiskFailed,
             Self::Broken(_) => Exit::Broken,
+            // Started again, the manager is a standby.
+            Self::Database(DatabaseError::TakenOver(_)) | Self::NoLease(_) => Exit::Unclean,
             Self::Database(error) => exit_of_database(error),
-            Self::NoLease(_) => Exit::InUse,
             Self::Refused(failure) => failure.exit,
             Self::Displaced(_) => Exit::DataDirectory,
         }
@@ -94,6 +95,7 @@ impl End {
 
     /// Ends the run after everything has stopped; `close` closes the stores and indexes.
     pub(crate) fn finish(self, close: impl FnOnce() -> Result<(), Failure>) -> Result<Exit, Failure> {
+        let late = self.late();
         match self {
             Self::Asked => {
                 close().map_err(|failure| {
@@ -131,9 +133,9 @@ impl End {
                     tracing::warn!("the stop was not clean, the next start recovers: {error}");
                 }
                 let what = format!("stopped, because {error} (docs/how-to/database.md)");
-                Err(Failure::message(exit_of_database(&error), what))
+                Err(Failure::message(late, what))
             }
-            Self::NoLease(why) => Err(Failure::message(Exit::InUse, format!("stopped, because {why}"))),
+            Self::NoLease(why) => Err(Failure::message(late, format!("stopped, because {why}"))),
             Self::Broken(what) => Err(Failure::message(
                 Exit::Broken,
                 format!(
@@ -141,5 +143,23 @@ impl End {
                 ),
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_another_one_has_replaced_is_started_again() {
+        let unit = include_str!("../../../packaging/weir.service");
+        let kept_from = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).unwrap();
+        let is_kept = |end: &End| kept_from.split(' ').any(|code| code == end.late().code().to_string());
+        for end in [End::Database(DatabaseError::TakenOver(String::new())), End::NoLease(String::new())] {
+            assert!(end.stands_down().is_some() && !is_kept(&end));
+            assert_eq!(end.finish(|| Ok(())).unwrap_err().exit, Exit::Unclean);
+        }
+        let lost = End::Database(DatabaseError::LostTransactions(String::new()));
+        assert!(lost.stands_down().is_none() && is_kept(&lost));
     }
 }

@@ -468,7 +468,8 @@ fn of_managers(
     if !status.nodes.iter().any(|node| node.manager == Some(ManagerState::Standby)) {
         return Ok(ManagersSnapshot { offline, ..ManagersSnapshot::default() });
     }
-    let mut behind = others.lacking(&namespace.read(namespace::members)?);
+    // Those that are offline are named once.
+    let mut behind = others.lacking(&namespace.read(namespace::members)?, |_| true);
     behind.retain(|name| !offline.contains(name));
     Ok(ManagersSnapshot { offline, behind, trouble: None })
 }

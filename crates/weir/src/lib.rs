@@ -5,6 +5,7 @@
 //! person reads. Commands that do more than ask and print have crates of their own (`transfer`, `maintenance`, `bench-run`, `monitor`, `local`);
 //! this crate turns arguments into their options (`local` has its own arguments).
 
+mod acting;
 mod admin;
 mod admin_api;
 mod administration;
@@ -44,6 +45,7 @@ mod manager_process;
 mod managers_file;
 pub mod metrics;
 mod node_services;
+mod not_active;
 mod open_connections;
 mod other_managers;
 pub mod people;

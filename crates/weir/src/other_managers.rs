@@ -19,10 +19,10 @@ pub(crate) struct OtherManagersHealth {
 }
 
 impl OtherManagersHealth {
-    /// The other managers of `members` that have not stored the present authority and administrators, by names.
-    pub(crate) fn lacking(&self, members: &[MemberEntry]) -> Vec<String> {
+    /// The other managers of `members` that have not stored the present authority and administrators, or are not up, by names.
+    pub(crate) fn lacking(&self, members: &[MemberEntry], is_up: impl Fn(NodeId) -> bool) -> Vec<String> {
         let files =
             ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
-        self.stored.lacking(files.digest(), self.own, members)
+        self.stored.lacking(files.digest(), self.own, members, is_up)
     }
 }

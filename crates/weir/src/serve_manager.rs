@@ -7,7 +7,7 @@ use std::time::Duration;
 use config::{ClusterRole, Config};
 use control::validity::{Limited, ValidityError};
 use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
-use database::{DatabaseError, Holder, PlaceWatch, Standing, Vacancy};
+use database::{Holder, PlaceWatch, Standing, Vacancy};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{
@@ -29,6 +29,7 @@ use node::renewal::{Move, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode, NodeId, PrincipalKind};
 
+use crate::acting::WhileActive;
 use crate::admin::{Administrator, OfSettings};
 use crate::administration::Administration;
 use crate::authority::AuthorityKeeper;
@@ -43,15 +44,17 @@ use crate::logging::Logging;
 use crate::manager_join::identity_file;
 use crate::manager_process::{ManagerProcess, Sockets};
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
+use crate::not_active::{Cause, NotActive};
 use crate::open_connections::OpenConnections;
 use crate::other_managers::OtherManagersHealth;
 use crate::people::People;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
+use crate::serve_disk::no_address_for_clients;
 use crate::space_watch::SpaceWatch;
 use crate::standby::{Known, Looks, Waited};
 use crate::{
-    Failure, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
+    Failure, acting, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
     manager_addresses, manager_join, metrics, signals, standby, supervisor,
 };
 
@@ -62,6 +65,9 @@ pub(crate) const IDENTITY_FILE: &str = "cluster/identity";
 pub(crate) const ADMINISTRATORS_FILE: &str = "cluster/administrators";
 /// How long the answers to administrators may take when the manager stops.
 const ADMINISTRATORS_STOP: Duration = Duration::from_millis(500);
+/// How long a manager that could not become active waits before it is a standby again.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
+const NODES_UNREADABLE: &str = "cannot read the nodes of the cluster";
 
 /// Why a manager cannot get a token.
 const NO_SECOND_MANAGER: &str = "the namespace of this cluster is in its manager's data directory, so it has one manager, and tokens are for disk servers; several managers need a database (docs/how-to/several-managers.md)";
@@ -88,6 +94,10 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     // Refuse a bad address before opening anything; listen only when all is open.
     let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     let database = database_settings::of(config)?;
+    // Standbys, and through them clients, are told the address.
+    if database.is_some() && listen.ip().is_unspecified() && config.advertise.is_none() {
+        return Err(no_address_for_clients(&config.listen));
+    }
     if args.check {
         return Ok(Exit::Done);
     }
@@ -235,21 +245,29 @@ enum Served {
 
 /// Serves as the active manager. `place`: the database with the namespace, and the free place there.
 fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vacancy)>) -> Result<Served, Failure> {
+    match become_active(process, place) {
+        Ok(served) => Ok(served),
+        Err(NotActive { failure, cause }) if cause.stands_down(process.is_ready.get()) => {
+            // The place may be free again at once, and the next attempt may fail like this one.
+            std::thread::sleep(BETWEEN_ATTEMPTS);
+            Ok(Served::StandsDown(failure.to_string()))
+        }
+        Err(NotActive { failure, .. }) => Err(failure),
+    }
+}
+
+fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vacancy)>) -> Result<Served, NotActive> {
     let (config, data) = (process.config.borrow().clone(), &process.data);
     let config = &config;
     supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
-    let foundation = match open(data, config, place) {
-        Ok(foundation) => foundation,
-        Err(error @ foundation::OpenError::PlaceTaken { .. }) => return Ok(Served::StandsDown(error.to_string())),
-        // It is back soon, or for long: a standby waits for it.
-        Err(foundation::OpenError::Database(error @ DatabaseError::Unavailable { .. })) if process.is_ready.get() => {
-            return Ok(Served::StandsDown(error.to_string()));
-        }
-        Err(error) => return Err(cannot_open(data, error)),
-    };
+    let foundation = open(data, config, place).map_err(|error| {
+        let cause = Cause::of_opening(&error);
+        NotActive::new(cannot_open(data, error), cause)
+    })?;
     say_all(foundation.startup_report(config.grace.as_secs()));
-    let (authority, identity) = who_we_are(data, &foundation).map_err(|failure| in_words(data, &failure))?;
+    let (authority, identity) = who_we_are(data, &foundation)
+        .map_err(|NotActive { failure, cause }| NotActive::new(in_words(data, &failure), cause))?;
     let own = identity.name().node;
     let sockets = process.sockets()?;
     let told = sockets.for_nodes.clone();
@@ -263,6 +281,9 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
         let (for_nodes, for_clients) = (told.clone(), sockets.for_clients.clone());
         database.set_holder(&Holder { node: own.0, for_nodes, for_clients });
     }
+    // Before anything is started that would have to be stopped.
+    say_addresses(&foundation, own, sockets)?;
+    let is_new = !is_in_use(&foundation)?;
     let mut space = space_watch(&foundation, config);
     space.look();
 
@@ -277,7 +298,6 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
         listen: process.listen,
         security: &process.security,
     })?;
-    say_addresses(&foundation, own, sockets)?;
     let stored = Arc::new(StoredFiles::default());
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace), manager.other_managers().clone());
     let administrators = administrators(data)?;
@@ -302,7 +322,6 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
     let renewal = renew(identity, data, credentials, &authority, &links)?;
     let open = Arc::new(OpenConnections::default());
     let people = Arc::clone(&process.people);
-    let is_new = !is_in_use(&foundation)?;
     first_administrator::invite_if_none(data, &administrators, &told, &authority, (is_new, now()));
     let admin_api = Arc::new(AdminApi {
         tokens: tokens.clone(),
@@ -317,6 +336,7 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
             renew: renewal.now(),
             address: told.clone(),
             others,
+            links: Arc::clone(&links),
         },
         manager: Arc::clone(&manager),
         service: Arc::clone(started.server.service()),
@@ -342,6 +362,8 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
         answers: answers.clone(),
         log: audit.clone(),
     };
+    let acting = Arc::clone(&manager);
+    let may_act = Box::new(move || acting.may_grant());
     let services = OtherServices {
         join: Some(Arc::new(JoinService {
             authority: Arc::clone(&authority),
@@ -351,7 +373,7 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
         })),
         admin: Some(Arc::new(AdminService {
             authority: Arc::clone(&authority),
-            store: Arc::clone(&administrators) as Arc<dyn link::admin::AdminStore>,
+            store: Arc::new(WhileActive { store: Arc::clone(&administrators) as Arc<_>, may_act }),
             handler: Arc::new(administration),
             on_admission: on_admission(&log, "redeem"),
         })),
@@ -395,6 +417,10 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
         Some(why) => {
             tracing::warn!("not active any more: {why}");
             process.metrics.starting();
+            // Nothing can be committed any more, so nobody may hold up the stop by waiting for it.
+            if let Some(database) = foundation.names.engine.database() {
+                database.break_off(&why);
+            }
         }
         None => {
             process.metrics.stopping();
@@ -417,12 +443,12 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
             }
             Ok(Served::StandsDown(why))
         }
-        None => end.finish(close).map(Served::Ended),
+        None => Ok(Served::Ended(end.finish(close)?)),
     }
 }
 
 /// Records where this manager is, so that other nodes can be told.
-fn say_addresses(foundation: &ManagerFoundation, own: NodeId, sockets: &Sockets) -> Result<(), Failure> {
+fn say_addresses(foundation: &ManagerFoundation, own: NodeId, sockets: &Sockets) -> Result<(), NotActive> {
     let (for_nodes, for_clients) = (vec![sockets.for_nodes.clone()], vec![sockets.for_clients.clone()]);
     let said = SetAddresses { node: own, for_nodes, for_clients };
     let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
@@ -430,7 +456,7 @@ fn say_addresses(foundation: &ManagerFoundation, own: NodeId, sockets: &Sockets)
         .names
         .namespace
         .change_wait(Durability::Synced, ctx, said)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot record the addresses of this manager"))
+        .map_err(|error| names_failed(error, "cannot record the addresses of this manager"))
 }
 
 /// Opens the names: in the database, if one is given.
@@ -457,18 +483,23 @@ fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
     Failure::new(error.exit(), error).while_doing(format!("cannot open {}", data.path.display()))
 }
 
+/// The failure because of the namespace.
+fn names_failed(error: namespace::NsError, what: &str) -> NotActive {
+    let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
+    let cause = Cause::of_names(&error);
+    NotActive::new(Failure::new(exit, error).while_doing(what), cause)
+}
+
 fn no_identity(error: link::IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
 /// The authority and the manager's own identity: made with the cluster or when the manager joined, then read.
-fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
-    let failed = |error: namespace::NsError| {
-        Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
-    };
+fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), NotActive> {
     let folder = data.held().join(CLUSTER_DIR);
     let cluster = ClusterId(data.format.cluster);
-    let members = foundation.names.namespace.read(namespace::members).map_err(failed)?;
+    let members = foundation.names.namespace.read(namespace::members);
+    let members = members.map_err(|error| names_failed(error, NODES_UNREADABLE))?;
     let has_joined = identity_file(&data.held()) != IDENTITY_FILE;
     let unusable = |error: link::AuthorityError| Failure::new(Exit::DataDirectory, error);
     // Made before there are members: after a crash in between, the next start finds the authority.
@@ -490,16 +521,15 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
             format!(
                 "this manager, node {own}, was removed from its cluster; nothing was changed. Let it join again with an empty data directory (`weir token create --role manager`)"
             ),
-        ));
+        )
+        .into());
     }
     if !has_joined {
         // The manager did not join with a key, so it has no key to record.
         let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
         let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
-        foundation.names.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
-            let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
-            Failure::new(exit, error).while_doing("cannot record that this node is the cluster's manager")
-        })?;
+        let founded = foundation.names.namespace.change_wait(Durability::Synced, ctx, founded);
+        founded.map_err(|error| names_failed(error, "cannot record that this node is the cluster's manager"))?;
     }
     Ok((Arc::new(authority), identity))
 }
@@ -583,14 +613,12 @@ fn sources(
 }
 
 /// Whether the cluster had disk servers, or is restored from a backup: then it had its administrators.
-fn is_in_use(foundation: &ManagerFoundation) -> Result<bool, Failure> {
+fn is_in_use(foundation: &ManagerFoundation) -> Result<bool, NotActive> {
     let found = foundation
         .names
         .namespace
         .read(|read| Ok(namespace::members(read)?.len() > 1 || namespace::restored(read)?.is_some()));
-    found.map_err(|error: namespace::NsError| {
-        Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
-    })
+    found.map_err(|error| names_failed(error, NODES_UNREADABLE))
 }
 
 /// The administrators of this cluster, in a file beside its authority.
@@ -784,6 +812,10 @@ impl AdminApi {
     }
 
     fn answer(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
+        acting::answer(|| self.manager.may_grant(), ask, || self.answer_any(caller, ask))
+    }
+
+    fn answer_any(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
         match ask {
             ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
                 let (name, role, by) = (name.clone(), *role, caller.with_credential());

@@ -1,13 +1,17 @@
 //! A manager that waits until it can take over: it sends clients, nodes and commands to the active manager, and keeps the files that all managers have.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use control::{Answers, Control, ControlRequest, Reply};
+use control::{Answers, Caller, Control, ControlRequest, Reply, gate};
 use database::{DatabaseError, Holder, PlaceWatch, Standing, Vacancy};
-use link::admin::{AdminError, AdminGrant, AdminService, AdminStore, PresentedInvitation};
-use link::{Authority, Credentials, Identity, LocalNode, OtherServices, PeerIdentity, Settings};
+use link::admin::{
+    AdminError, AdminGrant, AdminHandler, AdminName, AdminService, AdminStore, AdminStream, PresentedInvitation,
+};
+use link::{
+    Authority, Credentials, Identity, LocalNode, OtherServices, PeerIdentity, Settings, UnidentifiedConnection,
+};
 use manager::administrators::Administrators;
 use node::links::{Links, RegistrationHandler};
 use parking_lot::Mutex;
@@ -166,8 +170,14 @@ impl Looks {
     }
 
     /// The free place, or why there will be none.
-    pub(crate) fn ended(&self) -> Option<Result<Vacancy, DatabaseError>> {
-        self.ended.try_recv().ok()
+    pub(crate) fn ended(&self) -> Option<Result<Vacancy, End>> {
+        match self.ended.try_recv() {
+            Ok(ended) => Some(ended.map_err(End::Database)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Err(End::Broken("the thread that watches the database has died by a panic".into())))
+            }
+        }
     }
 }
 
@@ -202,6 +212,29 @@ impl AdminStore for NoInvitations {
     }
 }
 
+/// Refuses administrators before it looks for them in its own list, which may be older than that of the active manager.
+struct RefusingAdministrators {
+    known: Arc<Known>,
+    /// For people, whom the settings name.
+    administration: Administration,
+}
+
+impl AdminHandler for RefusingAdministrators {
+    fn serve(&self, _: AdminName, mut stream: AdminStream, _stranger: UnidentifiedConnection) {
+        // Whoever has gone needs no answer.
+        let _ = gate::say(&mut stream, &Reply::Refused(self.known.refusal()));
+        stream.end();
+    }
+
+    fn serve_with_token(&self, stream: AdminStream, stranger: UnidentifiedConnection) {
+        self.administration.serve_with_token(stream, stranger);
+    }
+
+    fn serve_with_certificate(&self, stream: AdminStream, stranger: UnidentifiedConnection) {
+        self.administration.serve_with_certificate(stream, stranger);
+    }
+}
+
 /// Serves as a standby until the place is free or something ends the process.
 pub(crate) fn serve_until_free(
     process: &ManagerProcess,
@@ -225,10 +258,13 @@ pub(crate) fn serve_until_free(
     let open = Arc::new(OpenConnections::default());
     let (asked, judged) = (Arc::clone(known), Arc::clone(&health));
     let users = Arc::clone(&process.people);
-    let answers = Answers::new(move |_, ask| match ask {
-        ControlRequest::Status => admin_api::told(judged.status()),
+    let of_owner = Arc::clone(known);
+    let answers = Answers::new(move |caller, ask| match (caller, ask) {
+        // For this machine. Elsewhere people ask for the state of the cluster, and their commands go on to the active manager.
+        (Caller::Local { .. }, ControlRequest::Status) => admin_api::told(judged.status()),
         _ => Reply::Refused(asked.refusal()),
     })
+    .with_owners(move |_, _| Reply::Refused(of_owner.refusal()))
     .with_users(move |uid| users.user(uid));
     let others = OtherServices {
         join: None,
@@ -266,7 +302,7 @@ pub(crate) fn serve_until_free(
         known.connection(&links);
         match looks.ended()? {
             Ok(vacancy) => free = Some(vacancy),
-            Err(error) => return Some(End::Database(error)),
+            Err(end) => return Some(end),
         }
         Some(End::Asked)
     };
@@ -288,8 +324,10 @@ pub(crate) fn serve_until_free(
     for control in for_users.iter_mut().chain([&mut control]) {
         control.stop(CONTROL_STOP);
     }
-    drop((control, for_users, health, renewal));
+    drop((control, for_users, health));
     links.stop("this manager is no standby any more", if free.is_some() { CONTROL_STOP } else { LINKS_STOP });
+    // It may have waited for an answer of the active manager.
+    drop(renewal);
     open.end_all(CONTROL_STOP);
     drop(follower);
     server.stop(Instant::now() + FRONT_END_STOP);
@@ -318,7 +356,7 @@ fn admin_service(
     AdminService {
         authority: Arc::clone(authority),
         store: Arc::new(NoInvitations(Arc::clone(known))),
-        handler: Arc::new(administration),
+        handler: Arc::new(RefusingAdministrators { known: Arc::clone(known), administration }),
         on_admission: on_admission(log, "redeem"),
     }
 }
@@ -334,7 +372,7 @@ pub(crate) fn wait_at_start(process: &ManagerProcess, known: &Known, looks: &Loo
     loop {
         match looks.ended() {
             Some(Ok(vacancy)) => return Ok(Some(Waited::Free(vacancy))),
-            Some(Err(error)) => return Ok(Some(Waited::Ended(End::Database(error)))),
+            Some(Err(end)) => return Ok(Some(Waited::Ended(end))),
             None => {}
         }
         if known.holder().is_some() || began.elapsed() > PATIENCE {

@@ -247,10 +247,14 @@ fn another_manager_follows_each_change_of_the_authority() {
     let (folder, copy) = received(&cluster, &known);
     let copy = copy.unwrap();
     assert!(!copy.follow(cluster.authority.to_secret_bytes()).unwrap(), "no news");
+    let before = cluster.authority.to_secret_bytes();
     cluster.authority.rotate(now()).unwrap();
     cluster.authority.note_renewed(NodeId(7)).unwrap();
     assert!(copy.follow(cluster.authority.to_secret_bytes()).unwrap());
     assert_eq!((copy.set(), copy.replacement()), (cluster.authority.set(), cluster.authority.replacement()));
+    // A manager that was offline meanwhile, and is active.
+    assert!(matches!(copy.follow(before).unwrap_err(), AuthorityError::Earlier));
+    assert_eq!(copy.set(), cluster.authority.set());
     cluster.authority.retire().unwrap();
     assert!(copy.follow(cluster.authority.to_secret_bytes()).unwrap());
     // It signs as the first one does, also after a restart.
