@@ -90,8 +90,8 @@ impl Cluster {
             Box::new(now),
             Box::new(move || asked.load(Ordering::Relaxed)),
         );
-        let others = link::OtherServices { join: Some(Arc::new(join)), admin: None };
-        links.start(&listener, others, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
+        let services = link::OtherServices { join: Some(Arc::new(join)), admin: None };
+        links.start(&listener, services, Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
         Self { folder, kv, authority, namespace, tokens, others, may_grant, links, address }
     }
