@@ -77,7 +77,8 @@ fn a_directory_of_the_same_cluster_takes_the_place_when_it_is_free() {
     taken.close().unwrap();
     assert!(!(taken.names.engine.has_lease())());
 
-    let again = open(Claim::IfFree(&free()), &first).unwrap();
+    let vacancy = free();
+    let again = open(Claim::IfFree(&vacancy), &first).unwrap();
     mkdir(&again, "/by-first/by-second/by-first");
     let has_lost_place = again.names.engine.has_lost_place();
     assert!(!has_lost_place());
