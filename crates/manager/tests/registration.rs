@@ -618,10 +618,12 @@ fn only_managers_get_the_files_that_all_managers_have() {
     let files = ask(&sharing, &manager, [0; 32]).unwrap().unwrap();
     assert_eq!(files.authority, cluster.authority.to_secret_bytes());
     let digest = files.digest();
-    let lacking = || stored.lacking(digest, NodeId(1), &cluster.namespace.read(namespace::members).unwrap()).len();
-    assert_eq!(lacking(), 1);
+    let lacking = |is_up| {
+        stored.lacking(digest, NodeId(1), &cluster.namespace.read(namespace::members).unwrap(), |_| is_up).len()
+    };
+    assert_eq!(lacking(true), 1);
     assert_eq!(ask(&sharing, &manager, digest.unwrap()).unwrap(), None);
-    assert_eq!(lacking(), 0);
+    assert_eq!((lacking(true), lacking(false)), (0, 1));
     // A certificate that a thief of the authority has made for a disk server's number.
     let forged = PeerIdentity { name: link::NodeName { node: disk.name().node, ..manager.name }, ..manager.clone() };
     let refused = ask(&sharing, &forged, [0; 32]).unwrap_err();
