@@ -237,7 +237,7 @@ impl Model {
 
     /// The process ends, and another one starts.
     fn restart(&mut self, manager: usize) {
-        self.processes = self.processes.checked_add(1).unwrap();
+        self.processes += 1;
         let this = &mut self.managers[manager];
         (this.process, this.silence, this.active, this.asked) = (self.processes, Silence::new(self.terms), None, None);
         let time = self.rng.random_range(0..3 * SECOND);
