@@ -116,7 +116,7 @@ export WEIR_WHEEL
 part collect one env PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest tests -qq --collect-only
 beside "clippy, crates" crates
 # Most of these tests wait nearly all of their time.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone and not paced' -n "${TEST_WORKERS:-6}"
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone and not paced and not long' -n "${TEST_WORKERS:-6}"
 joined
 count clippy one
 count crates cargo

@@ -31,6 +31,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
     config.addinivalue_line("markers", "alone: it measures times or rates, or something that all share: nothing may run beside it")
     config.addinivalue_line("markers", "paced: it measures a rate or times that it has set: only a few of its kind may run beside it")
+    config.addinivalue_line(
+        "markers", "long: it proves the same as others at greater length: `make soak` runs it, and `make test` does not"
+    )
     config.addinivalue_line("markers", "together: the tests of this file may not run at the same time")
     file = os.environ.get("WEIR_TEST_TIMES")
     if file and not hasattr(config, "workerinput"):  # parallel runs report all of their tests to the first process

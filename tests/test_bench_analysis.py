@@ -170,7 +170,7 @@ order = ["ordered", "unordered"]
     "name, more, cache",
     [
         (HZZ.name, "", "50kB"),
-        ("nanoAOD_2015_CMS_Open_Data_ttbar.root", "", "20MB"),
+        pytest.param("nanoAOD_2015_CMS_Open_Data_ttbar.root", "", "20MB", marks=pytest.mark.long),
         ("uproot-physlite-rntuple_v1-0-0-0.root", 'tree = "EventData"', "200kB"),
     ],
     ids=["baskets", "within-the-tree", "pages"],

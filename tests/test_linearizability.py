@@ -19,7 +19,7 @@ from test_database_manager import ACCOUNT, new_database
 
 CLIENTS = 6
 # Operations before, between and after what is done to the cluster.
-OPERATIONS = 500
+OPERATIONS = 300
 
 
 @pytest.fixture(scope="module", params=["embedded", "postgres"])

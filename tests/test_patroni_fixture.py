@@ -54,6 +54,7 @@ class Writer:
         return set(self.acknowledged) - set(map(int, self.cluster.psql("SELECT n FROM numbers").split()))
 
 
+@pytest.mark.long  # test_database_patroni.py loses one under a manager
 def test_a_lost_primary_loses_nothing(base):
     with Patroni(base / "patroni") as cluster:
         first = cluster.primary()

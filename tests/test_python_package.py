@@ -114,6 +114,7 @@ class Slow(Proxy):
 # The wheel
 
 
+@pytest.mark.long  # it makes the wheel twice; the others install one
 def test_the_wheel_is_complete_and_the_same_each_time(environment, tmp_path):
     wheel = make_wheel()
     assert re.fullmatch(r"weir-[0-9.]+-cp39-abi3-(many)?linux_[a-z0-9_]+\.whl", wheel.name)
