@@ -2,7 +2,7 @@
 //!
 //! The changes of the committer go in here as they are committed, so what is known stays exact as long as nobody else commits. For the committer itself
 //! its fence sees to that: if another process had taken its place, nothing that it decided by this knowledge would be committed. Readers use it only
-//! under the lease of the committer ([`crate::Lease`]).
+//! under the lease of the committer ([`crate::Postgres::lease`]).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -106,17 +106,14 @@ impl Cache {
     /// Remembers what was read in the database as of `at`, except for what has changed since.
     pub(crate) fn learn(&self, at: Seen, found: &Fetched) {
         let Seen { batch, fence } = at;
-        let mut state = self.state.write();
-        // The answer of a server that is not the primary any more may have changes that nobody else ever sees.
-        if fence != state.fence || batch < state.batch - LATE_BATCHES {
+        // A long listing is read once, and would take the place of what is read often.
+        if self.generation_bytes == 0 || found.entries().len() > LEARNED_MAX {
             return;
         }
-        // A long listing is read once, and would take the place of what is read often.
-        if self.generation_bytes == 0
-            || found.entries().len() > LEARNED_MAX
-            || batch > state.batch
-            || batch < state.recent_from
-        {
+        let mut state = self.state.write();
+        // The answer of a server that is not the primary any more may have changes that nobody else ever sees.
+        let oldest = state.recent_from.max(state.batch - LATE_BATCHES);
+        if fence != state.fence || !(oldest..=state.batch).contains(&batch) {
             return;
         }
         let State { young, recent, .. } = &mut *state;
@@ -261,20 +258,13 @@ impl State {
         is_old
     }
 
+    /// Copies the entries of a chain. Returns whether all are known.
     fn copy_chain(&self, chain: &Chain, found: &mut Found) -> bool {
-        let mut is_known = true;
-        walk_chain(
-            chain,
-            |key| self.get(key),
-            |key, most| {
-                is_known = match most {
-                    None => self.copy(&key, found),
-                    Some(most) => self.copy_range(&beginning_with(key, most), found),
-                };
-                is_known
-            },
-        );
-        is_known
+        let find = |key: &[u8]| self.get(key);
+        walk_chain(chain, find, |key, most| match most {
+            None => self.copy(&key, found),
+            Some(most) => self.copy_range(&beginning_with(key, most), found),
+        })
     }
 }
 

@@ -238,6 +238,10 @@ impl Postgres {
         *self.holder.lock() = text;
     }
 
+    fn source(&self, may_be_cached: bool) -> Source<'_> {
+        Source { pool: &self.pool, cache: &self.cache, lease: &self.lease, may_be_cached }
+    }
+
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
@@ -311,12 +315,6 @@ impl Postgres {
         }
         self.responder.stop();
         self.watch.stop();
-    }
-}
-
-impl Postgres {
-    fn source(&self, may_be_cached: bool) -> Source<'_> {
-        Source { pool: &self.pool, cache: &self.cache, lease: &self.lease, may_be_cached }
     }
 }
 

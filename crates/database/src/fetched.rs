@@ -140,23 +140,21 @@ impl Fetched {
 
     /// Copies the first entries of a range, in its order, if they are known. Returns whether they are.
     pub(crate) fn copy_range(&self, range: &Range, into: &mut Self) -> bool {
-        let mut rows: Vec<(&[u8], &[u8])> = Vec::new();
-        let most = usize::try_from(range.most).unwrap_or(usize::MAX);
-        let (mut start, mut end) = (range.start.as_slice(), range.end.as_slice());
-        let is_known = match range.order {
-            ScanOrder::Ascending => self.range_around(start).is_some_and(|(_, known)| {
-                end = end.min(known);
-                let entries = self.entries.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
-                rows.extend(entries.filter_map(|(key, value)| Some((&**key, value.as_deref()?))).take(most));
-                end == range.end || rows.len() >= most
-            }),
-            ScanOrder::Descending => self.range_before(end).is_some_and(|(known, _)| {
-                start = start.max(known);
-                let entries = self.entries.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end))).rev();
-                rows.extend(entries.filter_map(|(key, value)| Some((&**key, value.as_deref()?))).take(most));
-                start == range.start || rows.len() >= most
-            }),
+        let (start, end) = (range.start.as_slice(), range.end.as_slice());
+        // The part of it that one known range has.
+        let part = match range.order {
+            ScanOrder::Ascending => self.range_around(start).map(|(_, known)| (start, end.min(known))),
+            ScanOrder::Descending => self.range_before(end).map(|(known, _)| (start.max(known), end)),
         };
+        let Some(part) = part else { return false };
+        let entries = self.entries.range::<[u8], _>((Bound::Included(part.0), Bound::Excluded(part.1)));
+        let entries = entries.filter_map(|(key, value)| Some((&**key, value.as_deref()?)));
+        let most = usize::try_from(range.most).unwrap_or(usize::MAX);
+        let rows: Vec<_> = match range.order {
+            ScanOrder::Ascending => entries.take(most).collect(),
+            ScanOrder::Descending => entries.rev().take(most).collect(),
+        };
+        let is_known = part == (start, end) || rows.len() >= most;
         if is_known {
             into.insert_range(range, rows.into_iter());
         }
@@ -268,19 +266,11 @@ impl Fetched {
 
     /// Whether every entry of a chain is known.
     fn knows_chain(&self, chain: &Chain) -> bool {
-        let mut is_known = true;
-        walk_chain(
-            chain,
-            |key| self.get(key),
-            |key, most| {
-                is_known = match most {
-                    None => self.get(&key).is_some(),
-                    Some(_) => self.range_around(&key).is_some(),
-                };
-                is_known
-            },
-        );
-        is_known
+        let find = |key: &[u8]| self.get(key);
+        walk_chain(chain, find, |key, most| match most {
+            None => self.get(&key).is_some(),
+            Some(_) => self.range_around(&key).is_some(),
+        })
     }
 
     /// Visits the known entries with `start <= key < end` in order.
@@ -327,12 +317,12 @@ fn missing(start: &[u8], end: &[u8]) -> Scanned {
 }
 
 /// Goes along a chain. Tells `each` all its keys, and with a number the beginnings of keys of which it wants so many; `each` says whether to go on.
-/// `find` has the value at a key: `None` if that is not known, and then the chain ends.
+/// `find` has the value at a key: `None` if that is not known, and then the chain ends. Returns whether `each` went on to the end.
 pub(crate) fn walk_chain<'v>(
     chain: &Chain,
     find: impl Fn(&[u8]) -> Option<Option<&'v [u8]>>,
     mut each: impl FnMut(Vec<u8>, Option<u32>) -> bool,
-) {
+) -> bool {
     // A value may be too short for an id that leads on, and long enough for one that is followed.
     let (mut id, mut value) = (Some(chain.first), None);
     for step in 0..=chain.names.len() {
@@ -340,18 +330,19 @@ pub(crate) fn walk_chain<'v>(
             if let Some(key) = follow_key(follow, id, value)
                 && !each(key, follow.most)
             {
-                return;
+                return false;
             }
         }
-        let (Some(name), Some(leads)) = (chain.names.get(step), id) else { return };
+        let (Some(name), Some(leads)) = (chain.names.get(step), id) else { return true };
         let key = [&chain.prefix, leads.as_slice(), name].concat();
         let found = find(&key);
         if !each(key, None) {
-            return;
+            return false;
         }
-        let Some(Some(found)) = found else { return };
+        let Some(Some(found)) = found else { return true };
         (id, value) = (id_at(found, chain.id_at), Some(found));
     }
+    true
 }
 
 /// The key of what is followed, unless the value lacks a part of it.

@@ -45,6 +45,7 @@ mod engine;
 mod error;
 mod fetched;
 mod holder;
+mod kept;
 mod passfile;
 mod pause;
 mod place;

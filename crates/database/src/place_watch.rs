@@ -1,15 +1,12 @@
 //! Looks at a committer's place, for a process that waits until it is free.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::holder::{Holder, TEXT_MAX};
+use crate::kept::KeptConnection;
 use crate::place_lease::{Judged, PlaceRow, Silence, Terms, Vacancy};
 use crate::session::{Connection, Connector, Limits};
 use crate::{DatabaseAddress, DatabaseError, schema};
-
-/// Short, so that a database that hangs is noticed soon.
-const LIMITS: Limits = Limits { statement: Duration::from_secs(3), lock: Duration::from_secs(3) };
 
 /// Whether somebody has a committer's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,9 +32,8 @@ enum Found {
 
 /// Looks at the place of a committer, on a connection of its own.
 pub struct PlaceWatch {
-    connector: Arc<Connector>,
+    kept: KeptConnection,
     name: String,
-    connection: Option<Connection>,
     silence: Silence,
 }
 
@@ -45,8 +41,8 @@ impl PlaceWatch {
     /// A watch over the place of the committer `name`. It connects with the first look.
     #[must_use]
     pub fn new(address: &DatabaseAddress, name: &str) -> Self {
-        let connector = Arc::new(Connector::new(address.clone(), LIMITS));
-        Self { connector, name: name.into(), connection: None, silence: Silence::new(Terms::DEFAULT) }
+        let kept = KeptConnection::new(Connector::new(address.clone(), Limits::LOOK));
+        Self { kept, name: name.into(), silence: Silence::new(Terms::DEFAULT) }
     }
 
     /// Looks at the place. Call it about every 500 ms: a place counts as free only if several looks in a row found it unchanged.
@@ -61,41 +57,26 @@ impl PlaceWatch {
             Found::Closed(why) => {
                 // A person decides in what state it opens again. What was seen before must not close it then.
                 self.silence = Silence::new(Terms::DEFAULT);
-                return Err(schema::cannot_be_used(&self.connector.address.to_string(), &why));
+                return Err(schema::cannot_be_used(&self.kept.connector.address.to_string(), &why));
             }
         };
         match self.silence.answered(Instant::now(), row) {
             Judged::Held { quiet } => Ok(Standing::Held { holder, quiet }),
             Judged::Free(vacancy) => Ok(Standing::Free(vacancy)),
-            Judged::Lost(batches) => Err(self.lost(batches)),
+            // As the manager that has the place would do it.
+            Judged::Lost(batches) => Err(self.kept.connector.close_as_lost(batches)),
         }
     }
 
     fn row(&mut self) -> Result<Found, DatabaseError> {
-        if let Some(connection) = &mut self.connection {
-            match row(connection, &self.name) {
-                // Somebody ended this connection. Only a new one tells whether the database is away.
-                Err(_) if connection.is_broken() => {}
-                answered => return answered,
-            }
-        }
-        self.connection = None;
-        // The new one may lead to another server, which may be behind: a row that it shows may be older than what was seen.
-        self.silence.unanswered();
-        let mut connection = self.connector.connect_bare()?;
-        schema::check_version(&mut connection, &self.connector.address.to_string())?;
-        row(self.connection.insert(connection), &self.name)
-    }
-
-    /// Keeps every manager from starting on the database, as the manager that has the place would.
-    fn lost(&mut self, batches: i64) -> DatabaseError {
-        let lost = self.connector.lost_batches(batches);
-        if let DatabaseError::LostTransactions(reason) = &lost
-            && let Err(error) = self.connector.close(reason)
-        {
-            tracing::error!("cannot note in the database that it has lost changes: {error}");
-        }
-        lost
+        let Self { kept, name, silence } = self;
+        let address = kept.connector.address.to_string();
+        let opened = |connection: &mut Connection| {
+            // It may lead to another server, which may be behind: a row that it shows may be older than what was seen.
+            silence.unanswered();
+            schema::check_version(connection, &address)
+        };
+        kept.ask(opened, |connection| row(connection, name))
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Limits {
 impl Limits {
     /// For commands: nobody waits for them in the middle of other work.
     pub(crate) const COMMAND: Self = Self { statement: Duration::from_secs(600), lock: Duration::from_secs(30) };
+    /// For looks: short, so that a database that hangs is noticed soon.
+    pub(crate) const LOOK: Self = Self { statement: Duration::from_secs(3), lock: Duration::from_secs(3) };
 }
 
 /// What is known of the committer whose process this is: a reader's connection must not lead to a database without its changes.
@@ -234,15 +236,9 @@ impl Connector {
         }
         let batch = row.get::<_, Option<i64>>(1).unwrap_or(-1);
         if batch < known {
-            let lost = self.lost_batches(known - batch);
-            self.acknowledged.set_lost(&lost);
+            self.acknowledged.set_lost(&self.lost_batches(known - batch));
             // The process ends soon, and the next one must not start here.
-            if let DatabaseError::LostTransactions(reason) = &lost
-                && let Err(error) = self.close(reason)
-            {
-                tracing::error!("cannot note in the database that it has lost changes: {error}");
-            }
-            return Err(lost);
+            return Err(self.close_as_lost(known - batch));
         }
         Ok(session)
     }
@@ -250,6 +246,17 @@ impl Connector {
     /// Keeps every manager from starting on the database.
     pub(crate) fn close(self: &Arc<Self>, reason: &str) -> Result<(), DatabaseError> {
         schema::close(&mut self.connect_bare()?, Some(reason))
+    }
+
+    /// The database has lost at least so many batches: keeps every manager from starting on it. Returns the error that says so.
+    pub(crate) fn close_as_lost(self: &Arc<Self>, batches: i64) -> DatabaseError {
+        let lost = self.lost_batches(batches);
+        if let DatabaseError::LostTransactions(reason) = &lost
+            && let Err(error) = self.close(reason)
+        {
+            tracing::error!("cannot note in the database that it has lost changes: {error}");
+        }
+        lost
     }
 
     pub(crate) fn lost_batches(&self, batches: i64) -> DatabaseError {

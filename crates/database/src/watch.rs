@@ -8,13 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::away::{Away, Outage};
-use crate::session::{Connection, Connector, Limits};
-use crate::{DatabaseAddress, DatabaseError, schema};
+use crate::kept::KeptConnection;
+use crate::session::{Connector, Limits};
+use crate::{DatabaseAddress, schema};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Short, so that a database that hangs is noticed soon.
-const LIMITS: Limits = Limits { statement: Duration::from_secs(3), lock: Duration::from_secs(3) };
 
 /// Looks at the database every second, on a connection of its own.
 pub(crate) struct Watch {
@@ -45,29 +44,14 @@ impl Watch {
 
 fn look(address: DatabaseAddress, away: &Away, stopped: &Receiver<()>) {
     let shown = address.to_string();
-    let connector = Arc::new(Connector::new(address, LIMITS));
-    let mut connection = None;
+    let mut kept = KeptConnection::new(Connector::new(address, Limits::LOOK));
     loop {
-        match answers(&connector, &mut connection, &shown) {
+        match kept.ask(|_| Ok(()), |connection| schema::accepts_changes(connection, &shown)) {
             Ok(()) => away.end(&format!("the database {shown} is back")),
-            Err(error) => {
-                connection = None;
-                away.note(&error, "opens and changes wait until it is back");
-            }
+            Err(error) => away.note(&error, "opens and changes wait until it is back"),
         }
         if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
             return;
         }
     }
-}
-
-fn answers(connector: &Arc<Connector>, connection: &mut Option<Connection>, shown: &str) -> Result<(), DatabaseError> {
-    if let Some(known) = connection {
-        match schema::accepts_changes(known, shown) {
-            // Somebody ended this connection. Only a new one tells whether the database is away.
-            Err(_) if known.is_broken() => {}
-            answered => return answered,
-        }
-    }
-    schema::accepts_changes(connection.insert(connector.connect_bare()?), shown)
 }

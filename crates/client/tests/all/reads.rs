@@ -1,8 +1,6 @@
 //! Reads, mostly of many parts at once, against small test servers. One answers correctly but cuts its answers in
 //! odd ways, and others answer wrongly.
 
-#![allow(clippy::unwrap_used)] // a test may fail this way
-
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,13 +13,11 @@ use weir_client::{
     StripedAt, StripedReader, Url,
 };
 
-const OK: u16 = 0;
+use crate::server::{OK, OPEN, READ, REDIRECT, answering};
+
 const OK_SO_FAR: u16 = 4000;
 const ERROR: u16 = 4003;
-const REDIRECT: u16 = 4004;
 const WAIT: u16 = 4005;
-const OPEN: u16 = 3010;
-const READ: u16 = 3013;
 const READV: u16 = 3025;
 const LEN: usize = 8 << 20;
 /// The length of the file `/small`.
@@ -34,9 +30,6 @@ fn content() -> Vec<u8> {
 /// A server's answers to a read: status and body of each frame. The function gets the request's number and the
 /// correct answer.
 type Answers = dyn Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync;
-
-/// A server's answers to any request after the login: by its kind, its header and its data.
-type AllAnswers = dyn Fn(u16, &[u8; 24], &[u8]) -> Vec<(u16, Vec<u8>)> + Send + Sync;
 
 /// Serves one file of [`content`] under any name.
 fn server(answers: impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static) -> (Url, Arc<AtomicUsize>) {
@@ -76,41 +69,6 @@ fn redirector(to: &[(&Url, &str)]) -> Leads {
         vec![(REDIRECT, to[(seen.len() - 1).min(to.len() - 1)].clone())]
     });
     Leads { url, opens }
-}
-
-fn answering(answers: impl Fn(u16, &[u8; 24], &[u8]) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static) -> Url {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = Url::parse(&format!("root://127.0.0.1:{}//file", listener.local_addr().unwrap().port())).unwrap();
-    let answers: Arc<AllAnswers> = Arc::new(answers);
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let answers = Arc::clone(&answers);
-            // The client may close the connection at any time.
-            std::thread::spawn(move || serve(connection.unwrap(), &*answers).ok());
-        }
-    });
-    url
-}
-
-fn serve(mut socket: TcpStream, answers: &AllAnswers) -> std::io::Result<()> {
-    socket.read_exact(&mut [0; 20])?;
-    socket.write_all(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1])?;
-    loop {
-        let mut head = [0; 24];
-        socket.read_exact(&mut head)?;
-        let mut data = vec![0; u32::from_be_bytes(head[20..24].try_into().unwrap()) as usize];
-        socket.read_exact(&mut data)?;
-        let frames = match u16::from_be_bytes([head[2], head[3]]) {
-            // protocol, login
-            3006 => vec![(OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1])],
-            3007 => vec![(OK, vec![7; 16])],
-            kind => answers(kind, &head, &data),
-        };
-        for (status, body) in frames {
-            let len = u32::try_from(body.len()).unwrap().to_be_bytes();
-            socket.write_all(&[&head[..2], &status.to_be_bytes(), &len, &body].concat())?;
-        }
-    }
 }
 
 fn part(head: &[u8; 24], content: &[u8]) -> Vec<u8> {

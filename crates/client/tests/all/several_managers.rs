@@ -1,8 +1,5 @@
 //! A client with the addresses of several managers, of which some are gone, wait for their turn, or die. The managers are small test servers.
 
-#![allow(clippy::unwrap_used)] // a test may fail this way
-
-use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,14 +7,9 @@ use std::time::Duration;
 
 use weir_client::{Client, ClientError, DirlistOptions, Endpoint, OpenOptions, Reader, Settings, Url};
 
-const OK: u16 = 0;
-const REDIRECT: u16 = 4004;
-const OPEN: u16 = 3010;
-const READ: u16 = 3013;
-const STAT: u16 = 3017;
+use crate::server::{AllAnswers, OK, OPEN, READ, REDIRECT, serve};
 
-/// What a server answers to a request, by its kind and the number of earlier requests of this kind.
-type Answers = dyn Fn(u16, usize) -> (u16, Vec<u8>) + Send + Sync;
+const STAT: u16 = 3017;
 
 /// A server that can die.
 struct Server {
@@ -28,6 +20,7 @@ struct Server {
 }
 
 impl Server {
+    /// `answers`: what it answers to a request, by its kind and the number of earlier requests of this kind.
     fn new(answers: impl Fn(u16, usize) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = Endpoint { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
@@ -35,7 +28,15 @@ impl Server {
         let stats = Arc::new(AtomicUsize::new(0));
         let server =
             Self { at, is_dead: Arc::clone(&is_dead), sockets: Arc::clone(&sockets), stats: Arc::clone(&stats) };
-        let (answers, opens): (Arc<Answers>, _) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
+        let opens = AtomicUsize::new(0);
+        let answers: Arc<AllAnswers> = Arc::new(move |kind, _, _| {
+            let before = match kind {
+                STAT => stats.fetch_add(1, Ordering::SeqCst),
+                OPEN => opens.fetch_add(1, Ordering::SeqCst),
+                _ => 0,
+            };
+            vec![answers(kind, before)]
+        });
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 if is_dead.load(Ordering::SeqCst) {
@@ -43,9 +44,9 @@ impl Server {
                 }
                 let socket = connection.unwrap();
                 sockets.lock().unwrap().push(socket.try_clone().unwrap());
-                let (answers, stats, opens) = (Arc::clone(&answers), Arc::clone(&stats), Arc::clone(&opens));
+                let answers = Arc::clone(&answers);
                 // The connection may end at any time.
-                std::thread::spawn(move || serve(socket, &*answers, &stats, &opens).ok());
+                std::thread::spawn(move || serve(socket, &*answers).ok());
             }
         });
         server
@@ -97,27 +98,6 @@ fn whole(kind: u16) -> (u16, Vec<u8>) {
 
 fn redirect(to: &Endpoint) -> (u16, Vec<u8>) {
     (REDIRECT, [&u32::from(to.port).to_be_bytes()[..], to.host.as_bytes()].concat())
-}
-
-fn serve(mut socket: TcpStream, answers: &Answers, stats: &AtomicUsize, opens: &AtomicUsize) -> std::io::Result<()> {
-    socket.read_exact(&mut [0; 20])?;
-    socket.write_all(&[0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1])?;
-    loop {
-        let mut head = [0; 24];
-        socket.read_exact(&mut head)?;
-        let mut data = vec![0; u32::from_be_bytes(head[20..24].try_into().unwrap()) as usize];
-        socket.read_exact(&mut data)?;
-        let (status, body) = match u16::from_be_bytes([head[2], head[3]]) {
-            // protocol, login
-            3006 => (OK, vec![0, 0, 5, 0x20, 0, 0, 0, 1]),
-            3007 => (OK, vec![7; 16]),
-            STAT => answers(STAT, stats.fetch_add(1, Ordering::SeqCst)),
-            OPEN => answers(OPEN, opens.fetch_add(1, Ordering::SeqCst)),
-            kind => answers(kind, 0),
-        };
-        let len = u32::try_from(body.len()).unwrap().to_be_bytes();
-        socket.write_all(&[&head[..2], &status.to_be_bytes(), &len, &body].concat())?;
-    }
 }
 
 /// An address at which nobody listens.

@@ -1,5 +1,4 @@
 //! The directories of several managers, and one database with their namespace.
-#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +6,12 @@ use console::Exit;
 use database::{PlaceWatch, Schema, Standing, Vacancy};
 use kv::Durability;
 use namespace::{Actor, Mkdir};
-use types::{ClusterId, NsPath, Timestamp};
+use types::{ClusterId, NsPath};
 use weir_foundation::{
-    COMMITTER, Claim, DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, ManagerFoundation, OpenError, Settings,
-    disk_of,
+    COMMITTER, Claim, DataDir, DatabaseMark, DatabaseSettings, DirRole, IfNew, ManagerFoundation, OpenError, disk_of,
 };
 
-const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
-const CLUSTER: ClusterId = ClusterId(77);
-
-fn small() -> Settings {
-    Settings {
-        segment_bytes: 1 << 20,
-        ballast: 1 << 20,
-        overlay: 32 << 20,
-        cache: 32 << 20,
-        floor: Some(0),
-        uploads_kept: Duration::from_secs(86_400),
-        recent: None,
-    }
-}
+use crate::harness::{CLUSTER, NOW, small};
 
 fn directory(temp: &tempfile::TempDir, name: &str, cluster: ClusterId) -> DataDir {
     DataDir::open_as(&temp.path().join(name), DirRole::Manager, Some(cluster), IfNew::Make, NOW).unwrap()

@@ -1,31 +1,16 @@
 //! The directories of a cluster's nodes. A store and a manager's names survive a stop of any kind, and no directory is accepted in a wrong role.
-#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use console::Exit;
 use kv::Durability;
 use namespace::{Actor, Mkdir};
 use store::NewReplica;
-use types::{ClusterId, Incarnation, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir_foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose, Settings, StoreFoundation, StoreOpenError};
+use types::{ClusterId, Incarnation, NsPath, ObjectId, ReplicaId};
+use weir_foundation::{DataDir, DirRole, IfNew, ManagerFoundation, Purpose, StoreFoundation, StoreOpenError};
 
-const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
-const CLUSTER: ClusterId = ClusterId(77);
-
-fn small() -> Settings {
-    Settings {
-        segment_bytes: 1 << 20,
-        ballast: 1 << 20,
-        overlay: 32 << 20,
-        cache: 32 << 20,
-        floor: Some(0),
-        uploads_kept: Duration::from_secs(86_400),
-        recent: None,
-    }
-}
+use crate::harness::{CLUSTER, NOW, small};
 
 /// A store that no other process can open while this value lives.
 struct Locked {
