@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use link::token::ADDRESSES_MAX;
 use rustix::process::Pid;
 
 use super::{ControlRequest, LINE_MAX, SOCKET, server};
@@ -143,14 +144,11 @@ pub(super) fn answer_of_manager(
     }
 }
 
-/// The most addresses of managers that an answer may have.
-const MANAGERS_MAX: usize = 16;
-
 /// The addresses in a list of JSON. Anything else in it is passed over.
 fn addresses(list: &serde_json::Value) -> Vec<String> {
     let all = list.as_array().into_iter().flatten().filter_map(|one| one.as_str());
     let is_plain = |text: &&str| !text.contains(|c: char| c.is_control() || c.is_whitespace());
-    all.filter(is_plain).filter_map(|text| config::keys::address(text).ok()).take(MANAGERS_MAX).collect()
+    all.filter(is_plain).filter_map(|text| config::keys::address(text).ok()).take(ADDRESSES_MAX).collect()
 }
 
 /// The JSON that follows an answer.

@@ -135,12 +135,12 @@ pub enum AuthorityError {
     HasMoved(NodeId),
     /// Another manager has sent an authority that this node cannot trust.
     #[error(
-        "another manager has another authority than this one, and the one known here does not vouch for it; remove this manager from the cluster (`weir node remove`) and let it join again"
+        "the active manager sent an authority that this manager cannot verify; remove this manager from the cluster (`weir node remove`) and let it join again"
     )]
     NotOurs,
     /// Another manager has sent an authority that this node has already seen replaced.
     #[error(
-        "the active manager has an earlier authority than this one, which has seen its replacement; one of them was restored from a backup: remove the one that must not go on (`weir node remove`) and let it join again"
+        "the active manager sent an authority that this manager has already seen replaced, so one of the two was restored from a backup: remove that one (`weir node remove`) and let it join again"
     )]
     Earlier,
     /// It is not being replaced.

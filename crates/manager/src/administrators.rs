@@ -9,7 +9,7 @@ use link::admin::{
     ADMIN_VALIDITY, ADMINISTRATORS_MAX, AdminError, AdminGrant, AdminId, AdminRecord, AdminRole, AdminStore,
     INVITED_BY_MAX, Invitation, InvitationError, PresentedInvitation, admit, check_invitation, is_admin_name,
 };
-use link::{Fingerprint, RandomError};
+use link::{Authority, Fingerprint, ManagerFiles, RandomError};
 use serde::{Deserialize, Serialize};
 use types::Timestamp;
 
@@ -131,6 +131,12 @@ impl Administrators {
     #[must_use]
     pub fn new(records: Vec<AdminRecord>, keep: Box<KeepAdministrators>) -> Self {
         Self { records: Tracked::new(records), keep }
+    }
+
+    /// The files that all managers have: the authority and this list.
+    #[must_use]
+    pub fn files(&self, authority: &Authority) -> ManagerFiles {
+        ManagerFiles { authority: authority.to_secret_bytes(), administrators: self.records() }
     }
 
     /// The whole list, for another manager.

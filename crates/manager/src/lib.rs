@@ -58,13 +58,13 @@ use types::{NodeId, StoreId, Timestamp};
 
 pub use audit::{AuditFinding, AuditView, ProblemKind, UncheckedStore};
 pub use comparison::{CompareOptions, ComparisonError, ComparisonView, DisagreeingFile, ExtraReplica, FileElsewhere};
-pub use coordinator::{MemberError, RemoveLost, RepairError};
+pub use coordinator::{MemberError, RemoveLost, RepairError, is_manager};
 pub use jobs::{DamageCounts, DamageState, DrainError, SumError, Unsummed};
 pub use manager::Manager;
 pub use manager_node::{HasLease, ManagerError, ManagerNode, PlaceChecks};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use other_managers::OtherManagers;
-pub use stored_files::StoredFiles;
+pub use stored_files::{StoredFiles, other_managers};
 pub use views::{
     ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,
     LossView, ManagerState, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, RepairView, ReplicaState,

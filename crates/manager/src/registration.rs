@@ -174,13 +174,11 @@ impl ManagerRegistration {
         }
         let Some((administrators, stored)) = &self.shares else {
             return Err(
-                "the namespace of this cluster is in its manager's data directory, so no other can take over".into()
+                "the namespace of this cluster is in its manager's data directory, so this cluster can have only one manager".into()
             );
         };
         stored.note(from.name.node, known);
-        let files =
-            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: administrators.records() };
-        Ok(Some(files).filter(|files| files.digest() != Some(known)))
+        Ok(Some(administrators.files(&self.authority)).filter(|files| files.digest() != Some(known)))
     }
 
     fn register(&self, node: NodeId, registration: Registration) -> Result<(), NotTaken> {

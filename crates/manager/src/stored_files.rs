@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 
-use link::{Role, Roles};
 use namespace::MemberEntry;
 use types::NodeId;
 
+use crate::coordinator::is_manager;
 use crate::tracked::Tracked;
 
 /// The digest of the files that each manager has stored durably, by its last word to this one.
 #[derive(Debug, Default)]
 pub struct StoredFiles(Tracked<HashMap<NodeId, [u8; 32]>>);
 
-/// Whether this member is a manager.
-pub(crate) fn is_manager(member: &MemberEntry) -> bool {
-    Roles::from_bits(member.roles).is_some_and(|roles| roles.contain(Role::Manager))
+/// The managers of `members` beside `own`, by number and name.
+pub fn other_managers(members: &[MemberEntry], own: NodeId) -> impl Iterator<Item = (NodeId, &str)> {
+    let others = members.iter().filter(move |member| is_manager(member) && member.node != own);
+    others.map(|member| (member.node, &*member.name))
 }
 
 impl StoredFiles {
@@ -23,26 +24,25 @@ impl StoredFiles {
         self.0.lock().insert(node, digest);
     }
 
-    /// The managers of `members`, beside `own`, that have not stored the files with this digest, by names and numbers. One that is not up counts as
-    /// one of them: its word may be old, for it may come back from a backup.
+    /// Those of `managers` that have not stored the files with this digest, by names and numbers. One that is not up counts as one of them: its word
+    /// may be old, for it may come back from a backup.
     #[must_use]
-    pub fn lacking(
+    pub fn lacking<'a>(
         &self,
         digest: Option<[u8; 32]>,
-        own: NodeId,
-        members: &[MemberEntry],
+        managers: impl Iterator<Item = (NodeId, &'a str)>,
         is_up: impl Fn(NodeId) -> bool,
     ) -> Vec<String> {
         let stored = self.0.lock();
         let has_stored = |node: &NodeId| digest.is_some() && stored.get(node).copied() == digest;
-        let is_late = |member: &&MemberEntry| !has_stored(&member.node) || !is_up(member.node);
-        let others = members.iter().filter(|member| is_manager(member) && member.node != own);
-        others.filter(is_late).map(|member| format!("{} (node {})", member.name, member.node)).collect()
+        let late = managers.filter(|(node, _)| !has_stored(node) || !is_up(*node));
+        late.map(|(node, name)| format!("{name} (node {node})")).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use link::Roles;
     use types::Timestamp;
 
     use super::*;
@@ -65,12 +65,16 @@ mod tests {
         let members = [member(1, Roles::MANAGER), member(2, Roles::MANAGER), member(3, Roles::DISK)];
         let (stored, own) = (StoredFiles::default(), NodeId(1));
         let late = vec!["node2 (node 2)".to_owned()];
-        assert_eq!(stored.lacking(Some([1; 32]), own, &members, |_| true), late);
+        assert_eq!(stored.lacking(Some([1; 32]), other_managers(&members, own), |_| true), late);
         stored.note(NodeId(2), [1; 32]);
-        assert_eq!(stored.lacking(Some([1; 32]), own, &members, |_| false), late, "it may have been replaced since");
-        assert_eq!(stored.lacking(Some([1; 32]), own, &members, |_| true), Vec::<String>::new());
-        assert_eq!(stored.lacking(Some([2; 32]), own, &members, |_| true), late);
-        assert_eq!(stored.lacking(None, own, &members, |_| true), late);
-        assert_eq!(stored.lacking(Some([1; 32]), NodeId(2), &members, |_| true), ["node1 (node 1)"]);
+        assert_eq!(
+            stored.lacking(Some([1; 32]), other_managers(&members, own), |_| false),
+            late,
+            "it may have been replaced since"
+        );
+        assert_eq!(stored.lacking(Some([1; 32]), other_managers(&members, own), |_| true), Vec::<String>::new());
+        assert_eq!(stored.lacking(Some([2; 32]), other_managers(&members, own), |_| true), late);
+        assert_eq!(stored.lacking(None, other_managers(&members, own), |_| true), late);
+        assert_eq!(stored.lacking(Some([1; 32]), other_managers(&members, NodeId(2)), |_| true), ["node1 (node 1)"]);
     }
 }

@@ -619,7 +619,8 @@ fn only_managers_get_the_files_that_all_managers_have() {
     assert_eq!(files.authority, cluster.authority.to_secret_bytes());
     let digest = files.digest();
     let lacking = |is_up| {
-        stored.lacking(digest, NodeId(1), &cluster.namespace.read(namespace::members).unwrap(), |_| is_up).len()
+        let members = cluster.namespace.read(namespace::members).unwrap();
+        stored.lacking(digest, other_managers(&members, NodeId(1)), |_| is_up).len()
     };
     assert_eq!(lacking(true), 1);
     assert_eq!(ask(&sharing, &manager, digest.unwrap()).unwrap(), None);

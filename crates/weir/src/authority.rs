@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use control::{ControlRequest, Reply};
 use link::{Authority, Replacement};
+use manager::other_managers;
 use monitor::health::AuthorityChange;
 use namespace::{MemberEntry, Namespace, NsError};
 use node::links::Links;
@@ -158,13 +159,13 @@ impl AuthorityKeeper {
 
     /// Refuses a change as long as another manager has not stored the last one, or is not here to store this one: it could not take over.
     fn all_have_stored(&self, members: &[MemberEntry]) -> Result<(), String> {
-        let late = self.others.lacking(members, |node| self.links.is_up(node));
+        let late = self.others.lacking(other_managers(members, self.own), |node| self.links.is_up(node));
         if late.is_empty() {
             return Ok(());
         }
         Err(format!(
-            "these managers are offline or have not fetched the present authority, and could not take over after a change: {}. A standby that is online has it within seconds. \
-             Start the others, or remove them (`weir node remove`)",
+            "nothing was changed: these managers are offline or do not have the present authority yet, so they could not take over afterwards: {}. A standby that is online \
+             fetches it within seconds. Start the others, or remove them (`weir node remove`)",
             listed(&late)
         ))
     }

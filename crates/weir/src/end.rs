@@ -25,10 +25,10 @@ pub(crate) enum End {
     },
     /// One of the node's own threads has died.
     Broken(String),
-    /// The database under the namespace belongs to another process now, or has lost changes.
+    /// The database under the namespace cannot be used any more: it has lost changes, for example.
     Database(DatabaseError),
-    /// This manager has had no lease for long, and another one may be active.
-    NoLease(String),
+    /// Another manager is active, or may be.
+    StandsDown(String),
     /// The cluster refuses the node as it is.
     Refused(Failure),
     /// A directory of the node is not what its path names any more.
@@ -55,26 +55,36 @@ impl End {
     /// Whether what holds a manager's names commits nothing any more.
     pub(crate) fn of_names(engine: &NamesEngine) -> Option<Self> {
         let reason = engine.broken()?;
-        let of_database = engine.database().and_then(|database| database.end());
-        Some(of_database.map_or(Self::Broken(reason), Self::Database))
+        Some(match engine.database().and_then(|database| database.end()) {
+            None => Self::Broken(reason),
+            Some(error) => Self::of_database(error),
+        })
+    }
+
+    fn of_database(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::TakenOver(why) => Self::StandsDown(why),
+            error => Self::Database(error),
+        }
     }
 
     /// Whether a manager has had no lease for so long that it should be a standby, where there are others.
     pub(crate) fn of_lease(engine: &NamesEngine, are_others: bool) -> Option<Self> {
         match engine.database()?.lease() {
-            PlaceLease::Lapsed { lasted } if are_others && lasted >= WITHOUT_LEASE_MAX => Some(Self::NoLease(format!(
-                "the database has confirmed nothing for {} s, and another manager may be active",
-                lasted.as_secs()
-            ))),
+            PlaceLease::Lapsed { lasted } if are_others && lasted >= WITHOUT_LEASE_MAX => {
+                Some(Self::StandsDown(format!(
+                    "the database has confirmed nothing for {} s, and another manager may be active",
+                    lasted.as_secs()
+                )))
+            }
             _ => None,
         }
     }
 
     /// Why a manager that ends this way goes on as a standby; `None`: its process ends.
-    pub(crate) fn stands_down(&self) -> Option<String> {
+    pub(crate) fn stands_down(&self) -> Option<&str> {
         match self {
-            Self::Database(error @ DatabaseError::TakenOver(_)) => Some(error.to_string()),
-            Self::NoLease(why) => Some(why.clone()),
+            Self::StandsDown(why) => Some(why),
             _ => None,
         }
     }
@@ -82,11 +92,10 @@ impl End {
     /// The exit code if the stop hangs.
     pub(crate) fn late(&self) -> Exit {
         match self {
-            Self::Asked => Exit::Unclean,
+            // Started again, the manager is a standby.
+            Self::Asked | Self::StandsDown(_) => Exit::Unclean,
             Self::DiskFailed { .. } => Exit::DiskFailed,
             Self::Broken(_) => Exit::Broken,
-            // Started again, the manager is a standby.
-            Self::Database(DatabaseError::TakenOver(_)) | Self::NoLease(_) => Exit::Unclean,
             Self::Database(error) => exit_of_database(error),
             Self::Refused(failure) => failure.exit,
             Self::Displaced(_) => Exit::DataDirectory,
@@ -135,7 +144,7 @@ impl End {
                 let what = format!("stopped, because {error} (docs/how-to/database.md)");
                 Err(Failure::message(late, what))
             }
-            Self::NoLease(why) => Err(Failure::message(late, format!("stopped, because {why}"))),
+            Self::StandsDown(why) => Err(Failure::message(late, format!("stopped, because {why}"))),
             Self::Broken(what) => Err(Failure::message(
                 Exit::Broken,
                 format!(
@@ -155,11 +164,11 @@ mod tests {
         let unit = include_str!("../../../packaging/weir.service");
         let kept_from = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).unwrap();
         let is_kept = |end: &End| kept_from.split(' ').any(|code| code == end.late().code().to_string());
-        for end in [End::Database(DatabaseError::TakenOver(String::new())), End::NoLease(String::new())] {
+        for end in [End::of_database(DatabaseError::TakenOver(String::new())), End::StandsDown(String::new())] {
             assert!(end.stands_down().is_some() && !is_kept(&end));
             assert_eq!(end.finish(|| Ok(())).unwrap_err().exit, Exit::Unclean);
         }
-        let lost = End::Database(DatabaseError::LostTransactions(String::new()));
+        let lost = End::of_database(DatabaseError::LostTransactions(String::new()));
         assert!(lost.stands_down().is_none() && is_kept(&lost));
     }
 }

@@ -9,7 +9,7 @@ use manager::administrators::{AdminState, AdminView, Administrators, Invite};
 use types::Timestamp;
 
 use crate::init::replace_text;
-use crate::serve_manager::ADMINISTRATORS_FILE;
+use crate::manager_identity::ADMINISTRATORS_FILE;
 
 /// Where the invitation is, in the manager's data directory.
 const FIRST_INVITATION_FILE: &str = "cluster/first-invitation";

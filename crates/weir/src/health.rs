@@ -258,7 +258,7 @@ impl NodeHealth {
                     cluster: Some(self.of_cluster(&status, &stores, all)),
                     certificate_ends: Some(seconds(credentials.expires())),
                     authority_change: crate::authority::change(others.own, authority, manager.namespace())?,
-                    managers: of_managers(others, &status, manager.namespace())?,
+                    managers: of_managers(others, &status),
                     interrupted: count(status.interrupted),
                     // The others are missing replicas, and repair is at work.
                     damaged: status.damaged.no_other + status.damaged.waiting,
@@ -458,20 +458,13 @@ impl Seen<'_> {
 }
 
 /// Which managers could not take over from this one, which is active.
-fn of_managers(
-    others: &OtherManagersHealth,
-    status: &StatusView,
-    namespace: &Namespace,
-) -> Result<ManagersSnapshot, NsError> {
-    let offline = status.nodes.iter().filter(|node| node.manager == Some(ManagerState::Offline));
-    let offline: Vec<String> = offline.map(|node| format!("{} (node {})", node.name, node.node)).collect();
-    if !status.nodes.iter().any(|node| node.manager == Some(ManagerState::Standby)) {
-        return Ok(ManagersSnapshot { offline, ..ManagersSnapshot::default() });
-    }
-    // Those that are offline are named once.
-    let mut behind = others.lacking(&namespace.read(namespace::members)?, |_| true);
-    behind.retain(|name| !offline.contains(name));
-    Ok(ManagersSnapshot { offline, behind, trouble: None })
+fn of_managers(others: &OtherManagersHealth, status: &StatusView) -> ManagersSnapshot {
+    let in_state = |state| status.nodes.iter().filter(move |node| node.manager == Some(state));
+    let offline = in_state(ManagerState::Offline).map(|node| format!("{} (node {})", node.name, node.node)).collect();
+    let mut standbys = in_state(ManagerState::Standby).map(|node| (node.node, &*node.name)).peekable();
+    // Without a standby, nobody reads the files for nothing.
+    let behind = if standbys.peek().is_some() { others.lacking(standbys, |_| true) } else { Vec::new() };
+    ManagersSnapshot { offline, behind, trouble: None }
 }
 
 /// What a standby manager knows, and why it could not take over or would be needed.

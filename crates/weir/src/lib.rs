@@ -40,6 +40,8 @@ mod logging;
 mod maintain;
 mod man_page;
 mod manager_addresses;
+mod manager_answers;
+mod manager_identity;
 mod manager_join;
 mod manager_process;
 mod managers_file;

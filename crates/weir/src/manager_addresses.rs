@@ -1,10 +1,7 @@
 //! The addresses of a cluster's managers, for tokens, invitations and commands: whoever has them finds the active manager, whichever that is.
 
-use link::{Role, Roles};
+use link::token::ADDRESSES_MAX;
 use namespace::MemberEntry;
-
-/// The most addresses that a token has room for.
-const ADDRESSES_MAX: usize = 16;
 
 /// The address of the manager that says this, and those of the other managers.
 pub(crate) fn all<'a>(own: &str, others: impl IntoIterator<Item = &'a str>) -> Vec<String> {
@@ -19,9 +16,8 @@ pub(crate) fn all<'a>(own: &str, others: impl IntoIterator<Item = &'a str>) -> V
 
 /// The same, from the records of the members.
 pub(crate) fn of_members(own: &str, members: &[MemberEntry]) -> Vec<String> {
-    let is_manager =
-        |member: &&MemberEntry| Roles::from_bits(member.roles).is_some_and(|roles| roles.contain(Role::Manager));
-    let addresses = members.iter().filter(is_manager).filter_map(|member| member.for_nodes.first());
+    let addresses =
+        members.iter().filter(|member| manager::is_manager(member)).filter_map(|member| member.for_nodes.first());
     all(own, addresses.map(String::as_str))
 }
 

@@ -23,9 +23,9 @@ use types::{ClusterId, NodeId};
 use crate::Failure;
 use crate::cli::ServeArgs;
 use crate::exit::Exit;
+use crate::manager_identity::{ADMINISTRATORS_FILE, CLUSTER_DIR, IDENTITY_FILE};
 use crate::managers_file;
 use crate::serve_disk::{join_as, token_of};
-use crate::serve_manager::{ADMINISTRATORS_FILE, CLUSTER_DIR, IDENTITY_FILE};
 
 /// How long the first fetch of the managers' files may take.
 const FETCH_PATIENCE: Duration = Duration::from_secs(20);

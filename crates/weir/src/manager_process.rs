@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use config::Config;
 use console::signals::Signal;
 use foundation::DataDir;
 use link::Listener;
@@ -22,14 +21,13 @@ use crate::{Failure, serve, supervisor};
 /// See the module.
 pub(crate) struct ManagerProcess {
     pub(crate) data: DataDir,
-    /// The configuration in force.
-    pub(crate) config: RefCell<Config>,
     pub(crate) security: ClientSecurity,
     pub(crate) people: Arc<People>,
     /// The boot generation of the kernel.
     pub(crate) boot: BootId,
     pub(crate) stop: Receiver<Signal>,
     pub(crate) metrics: Metrics,
+    /// With the configuration in force.
     pub(crate) reload: RefCell<Reload>,
     /// The addresses to listen on.
     pub(crate) listen: SocketAddr,
@@ -81,7 +79,7 @@ impl ManagerProcess {
             clients.map_err(|error| serve::not_served(xrootd::ServerError::Listen { address: self.listen, error }))?;
         let address = clients.local_addr().map_err(not_copied)?;
         let for_nodes = self.nodes.told(&nodes);
-        let for_clients = self.config.borrow().advertise.clone().unwrap_or_else(|| address.to_string());
+        let for_clients = self.reload.borrow().in_force().advertise.clone().unwrap_or_else(|| address.to_string());
         Ok(self.sockets.get_or_init(|| Sockets { clients, nodes, for_nodes, for_clients }))
     }
 
@@ -100,7 +98,6 @@ impl ManagerProcess {
         let mut reload = self.reload.borrow_mut();
         let Some(config) = reload.again(server, &self.people) else { return false };
         self.people.reload(config);
-        *self.config.borrow_mut() = config.clone();
         true
     }
 }

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use link::{Authority, ManagerFiles};
+use link::Authority;
 use manager::StoredFiles;
 use manager::administrators::Administrators;
-use namespace::MemberEntry;
 use types::NodeId;
 
 /// See the module.
@@ -19,10 +18,12 @@ pub(crate) struct OtherManagersHealth {
 }
 
 impl OtherManagersHealth {
-    /// The other managers of `members` that have not stored the present authority and administrators, or are not up, by names.
-    pub(crate) fn lacking(&self, members: &[MemberEntry], is_up: impl Fn(NodeId) -> bool) -> Vec<String> {
-        let files =
-            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
-        self.stored.lacking(files.digest(), self.own, members, is_up)
+    /// Those of `managers` that have not stored the present authority and administrators, or are not up, by names.
+    pub(crate) fn lacking<'a>(
+        &self,
+        managers: impl Iterator<Item = (NodeId, &'a str)>,
+        is_up: impl Fn(NodeId) -> bool,
+    ) -> Vec<String> {
+        self.stored.lacking(self.administrators.files(&self.authority).digest(), managers, is_up)
     }
 }

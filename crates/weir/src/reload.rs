@@ -31,6 +31,11 @@ impl Reload {
         Self { args, in_force, logging }
     }
 
+    /// The configuration in force.
+    pub(crate) fn in_force(&self) -> &Config {
+        &self.in_force
+    }
+
     /// Reads the file again; the flags of the start still override it. Returns the configuration in force; `None`: the file is wrong and
     /// nothing changed. `people`: those whom nobody else reloads.
     pub(crate) fn again(&mut self, server: &xrootd::Server, people: &People) -> Option<&Config> {

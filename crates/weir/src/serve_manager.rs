@@ -4,43 +4,39 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{ClusterRole, Config};
-use control::validity::{Limited, ValidityError};
-use control::{Answers, Caller, Control, ControlRequest, Person, Reply};
+use config::Config;
+use control::{Answers, Control, Person};
 use database::{Holder, PlaceWatch, Standing, Vacancy};
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{
     COMMITTER, Claim, DataDir, DatabaseSettings, DirRole, IfNew, ManagerFoundation, NamesEngine, Purpose,
 };
-use kv::JournaledIndex;
 use link::admin::{AdminService, read_records, write_records};
-use link::{
-    Authority, Credentials, Identity, JoinService, Listener, LocalNode, OtherServices, Roles, Settings, VALIDITY,
-};
-use maintenance::backup::BACKUP_OF_DATABASE;
-use manager::administrators::{Administrators, Invite, RevokeAdminError};
+use link::{Authority, Credentials, Identity, JoinService, Listener, LocalNode, OtherServices, Settings, VALIDITY};
+use manager::administrators::Administrators;
 use manager::registration::ManagerRegistration;
-use manager::tokens::{RevokeTokenError, Tokens};
+use manager::tokens::Tokens;
 use manager::{Manager, StoredFiles};
-use namespace::{Actor, Durability, FIRST_NODE, FoundCluster, SetAddresses};
+use namespace::{Actor, Durability, FIRST_NODE, SetAddresses};
 use node::links::Links;
 use node::renewal::{Move, Renewal};
 use store::Space;
-use types::{BootId, ClusterId, ErrorCode, NodeId, PrincipalKind};
+use types::{BootId, NodeId};
 
 use crate::acting::WhileActive;
-use crate::admin::{Administrator, OfSettings};
 use crate::administration::Administration;
 use crate::authority::AuthorityKeeper;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
-use crate::cluster_node::{LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, now, start_renewal, wait};
+use crate::cluster_node::{LINKS_STOP, NodesAddress, RunningRole, in_words, now, start_renewal, wait};
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
 use crate::health_watch::HealthWatch;
 use crate::logging::Logging;
+use crate::manager_answers::ManagerAnswers;
+use crate::manager_identity::{ADMINISTRATORS_FILE, NODES_UNREADABLE, founder, names_failed, no_identity, who_we_are};
 use crate::manager_join::identity_file;
 use crate::manager_process::{ManagerProcess, Sockets};
 use crate::metrics::{ClusterSource, JournalSource, Metrics, ScrubSource, Sources};
@@ -54,23 +50,13 @@ use crate::serve_disk::no_address_for_clients;
 use crate::space_watch::SpaceWatch;
 use crate::standby::{Known, Looks, Waited};
 use crate::{
-    Failure, acting, admin_api, cluster_role, database_settings, explain, first_administrator, identities, maintain,
-    manager_addresses, manager_join, metrics, signals, standby, supervisor,
+    Failure, cluster_role, database_settings, first_administrator, manager_join, metrics, signals, standby, supervisor,
 };
 
-/// The folder in the data directory that makes the node this cluster's manager.
-pub(crate) const CLUSTER_DIR: &str = "cluster";
-/// The identity of the manager that has made the cluster.
-pub(crate) const IDENTITY_FILE: &str = "cluster/identity";
-pub(crate) const ADMINISTRATORS_FILE: &str = "cluster/administrators";
 /// How long the answers to administrators may take when the manager stops.
 const ADMINISTRATORS_STOP: Duration = Duration::from_millis(500);
 /// How long a manager that could not become active waits before it is a standby again.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
-const NODES_UNREADABLE: &str = "cannot read the nodes of the cluster";
-
-/// Why a manager cannot get a token.
-const NO_SECOND_MANAGER: &str = "the namespace of this cluster is in its manager's data directory, so it has one manager, and tokens are for disk servers; several managers need a database (docs/how-to/several-managers.md)";
 
 /// The parts that the manager's role uses.
 pub(crate) struct ManagerParts<'a> {
@@ -122,7 +108,6 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let people = People::of(config, &security)?;
     let process = ManagerProcess {
         data,
-        config: RefCell::new(config.clone()),
         security,
         people,
         boot,
@@ -180,40 +165,34 @@ fn take_turn(
     let own = joined.as_ref().map_or(FIRST_NODE, |(_, identity)| identity.name().node);
     let known = Known::new(own);
     let mut watch = PlaceWatch::new(&database.address, COMMITTER);
-    let (mut at_start, mut looks) = (None, None);
+    let mut vacant = None;
     if is_first {
         // What is wrong now is perhaps wrong in the settings, so nobody waits for it.
         foundation::check_database(data, database).map_err(|error| cannot_open(data, error))?;
         let looked = watch.look().map_err(|error| cannot_open(data, error.into()))?;
         known.looked(&Ok(looked.clone()));
         if let Standing::Free(vacancy) = looked {
-            at_start = Some(Waited::Free(vacancy));
+            vacant = Some(vacancy);
         }
     }
-    if at_start.is_none() {
-        let started = Looks::start(watch, &known)?;
-        if is_first {
-            at_start = standby::wait_at_start(process, &known, &started)?;
-        }
-        looks = Some(started);
-    }
-    let waited = match at_start {
-        Some(waited) => waited,
+    let waited = match vacant {
+        Some(vacancy) => Waited::Free(vacancy),
         None => {
-            let us = match joined {
-                Some(joined) => joined,
-                None => founder(data)?,
-            };
-            let looks =
-                looks.as_ref().ok_or_else(|| Failure::message(Exit::Broken, "no thread watches the database"))?;
-            standby::serve_until_free(process, &known, looks, us)?
+            let looks = Looks::start(watch, &known)?;
+            let at_start = if is_first { standby::wait_at_start(process, &known, &looks)? } else { None };
+            match at_start {
+                Some(waited) => waited,
+                None => {
+                    let us = joined.map_or_else(|| founder(data), Ok)?;
+                    standby::serve_until_free(process, &known, &looks, us)?
+                }
+            }
         }
     };
     let vacancy = match waited {
         Waited::Free(vacancy) => vacancy,
         Waited::Ended(end) => return end.finish(|| Ok(())).map(Turn::Ended),
     };
-    drop(looks);
     Ok(match serve_active(process, Some((database, &vacancy)))? {
         Served::Ended(exit) => Turn::Ended(exit),
         Served::StandsDown(why) => {
@@ -221,18 +200,6 @@ fn take_turn(
             Turn::Over
         }
     })
-}
-
-/// The authority and the identity of the manager that has made the cluster, while another one may be active.
-fn founder(data: &DataDir) -> Result<(Arc<Authority>, Identity), Failure> {
-    let held = data.held();
-    let authority = Authority::open(&held.join(CLUSTER_DIR)).map_err(|error| {
-        in_words(data, &Failure::new(Exit::DataDirectory, error).while_doing(
-            "another manager works on the database, and this one has not joined its cluster (`weir token create --role manager` there)",
-        ))
-    })?;
-    let identity = own_identity(data, &authority, FIRST_NODE).map_err(|failure| in_words(data, &failure))?;
-    Ok((Arc::new(authority), identity))
 }
 
 /// How the time as the active manager ends.
@@ -257,7 +224,7 @@ fn serve_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vac
 }
 
 fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Vacancy)>) -> Result<Served, NotActive> {
-    let (config, data) = (process.config.borrow().clone(), &process.data);
+    let (config, data) = (process.reload.borrow().in_force().clone(), &process.data);
     let config = &config;
     supervisor::say(supervisor::OPENING);
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
@@ -323,7 +290,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
     let open = Arc::new(OpenConnections::default());
     let people = Arc::clone(&process.people);
     first_administrator::invite_if_none(data, &administrators, &told, &authority, (is_new, now()));
-    let admin_api = Arc::new(AdminApi {
+    let admin_api = Arc::new(ManagerAnswers {
         tokens: tokens.clone(),
         administrators: Arc::clone(&administrators),
         open: Arc::clone(&open),
@@ -399,7 +366,8 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
             // Their roles may be lower now.
             open.cut_people();
             for_users.iter().for_each(Control::cut);
-            let config = process.config.borrow();
+            let reload = process.reload.borrow();
+            let config = reload.in_force();
             manager.adjust(config.grace, config.repair_rate);
             manager.set_client_locations(config.client_locations.clone());
         }
@@ -419,7 +387,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
             process.metrics.starting();
             // Nothing can be committed any more, so nobody may hold up the stop by waiting for it.
             if let Some(database) = foundation.names.engine.database() {
-                database.break_off(&why);
+                database.break_off(why);
             }
         }
         None => {
@@ -441,7 +409,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
             if let Err(error) = close() {
                 tracing::warn!("the stop was not clean, the next start recovers: {error}");
             }
-            Ok(Served::StandsDown(why))
+            Ok(Served::StandsDown(why.to_owned()))
         }
         None => Ok(Served::Ended(end.finish(close)?)),
     }
@@ -481,95 +449,6 @@ fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
         return Failure::new(refused.exit(), refused);
     }
     Failure::new(error.exit(), error).while_doing(format!("cannot open {}", data.path.display()))
-}
-
-/// The failure because of the namespace.
-fn names_failed(error: namespace::NsError, what: &str) -> NotActive {
-    let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
-    let cause = Cause::of_names(&error);
-    NotActive::new(Failure::new(exit, error).while_doing(what), cause)
-}
-
-fn no_identity(error: link::IdentityError) -> Failure {
-    Failure::new(Exit::DataDirectory, error)
-}
-
-/// The authority and the manager's own identity: made with the cluster or when the manager joined, then read.
-fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), NotActive> {
-    let folder = data.held().join(CLUSTER_DIR);
-    let cluster = ClusterId(data.format.cluster);
-    let members = foundation.names.namespace.read(namespace::members);
-    let members = members.map_err(|error| names_failed(error, NODES_UNREADABLE))?;
-    let has_joined = identity_file(&data.held()) != IDENTITY_FILE;
-    let unusable = |error: link::AuthorityError| Failure::new(Exit::DataDirectory, error);
-    // Made before there are members: after a crash in between, the next start finds the authority.
-    let authority = match Authority::open(&folder) {
-        Err(link::AuthorityError::File(link::FileError::Missing { .. })) if members.is_empty() && !has_joined => {
-            Authority::create(&folder, cluster, now()).map_err(unusable)?
-        }
-        other => other.map_err(unusable)?,
-    };
-    let own = match has_joined {
-        true => Identity::read(&data.held().join(identity_file(&data.held()))).map_err(no_identity)?.name().node,
-        false => FIRST_NODE,
-    };
-    let identity = own_identity(data, &authority, own)?;
-    let member = members.iter().find(|member| member.node == own);
-    if member.is_none() && !members.is_empty() || member.is_some_and(|member| member.roles != Roles::MANAGER.bits()) {
-        return Err(Failure::message(
-            Exit::DataDirectory,
-            format!(
-                "this manager, node {own}, was removed from its cluster; nothing was changed. Let it join again with an empty data directory (`weir token create --role manager`)"
-            ),
-        )
-        .into());
-    }
-    if !has_joined {
-        // The manager did not join with a key, so it has no key to record.
-        let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
-        let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
-        let founded = foundation.names.namespace.change_wait(Durability::Synced, ctx, founded);
-        founded.map_err(|error| names_failed(error, "cannot record that this node is the cluster's manager"))?;
-    }
-    Ok((Arc::new(authority), identity))
-}
-
-/// The identity of the manager `own`. With the authority, the manager can get a new one.
-fn own_identity(data: &DataDir, authority: &Authority, own: NodeId) -> Result<Identity, Failure> {
-    let (folder, file) = (data.held().join(CLUSTER_DIR), data.held().join(identity_file(&data.held())));
-    let cluster = ClusterId(data.format.cluster);
-    if authority.cluster() != cluster {
-        return Err(Failure::message(
-            Exit::DataDirectory,
-            format!(
-                "{} is the authority of cluster {}, and the data directory of cluster {cluster}; nothing was changed. Put back the one that belongs to it",
-                folder.display(),
-                authority.cluster()
-            ),
-        ));
-    }
-    let issue = || -> Result<Identity, link::IdentityError> {
-        let identity = Identity::issue(authority, own, Roles::MANAGER, now(), VALIDITY)?;
-        identity.write(&file)?;
-        Ok(identity)
-    };
-    let identity = match Identity::read(&file) {
-        Err(link::IdentityError::File(link::FileError::Missing { .. })) => issue().map_err(no_identity)?,
-        other => other.map_err(no_identity)?,
-    };
-    let (trusted, known) = (authority.set(), identity.authority());
-    let is_of_it = trusted.follows(known) || known.follows(&trusted);
-    if identity.name().cluster != cluster || !is_of_it {
-        return Err(Failure::message(
-            Exit::DataDirectory,
-            format!(
-                "{} is of another cluster's authority than the one beside it; nothing was changed. Move it away: a new one is made then",
-                file.display()
-            ),
-        ));
-    }
-    // The authority was replaced, or comes from a backup, and the manager stopped before it had a certificate of it.
-    if *known == trusted { Ok(identity) } else { issue().map_err(no_identity) }
 }
 
 fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceWatch<'a> {
@@ -702,206 +581,4 @@ fn renew(
         Box::new(move || Ok(Some(asked.set()))),
         Box::new(moved),
     )
-}
-
-/// How long an invitation and the access are valid.
-fn invited_for(valid: u64, access: Option<u64>) -> Result<(Duration, Option<Duration>), ValidityError> {
-    let valid = Limited::Invitation.check(Duration::from_millis(valid))?;
-    let access = access.map(|access| Limited::Access.check(Duration::from_millis(access))).transpose()?;
-    Ok((valid, access))
-}
-
-/// Answers the requests that arrive at the control socket, and those of administrators.
-struct AdminApi {
-    tokens: Tokens,
-    administrators: Arc<Administrators>,
-    open: Arc<OpenConnections>,
-    address: String,
-    authority: Arc<Authority>,
-    keeper: AuthorityKeeper,
-    manager: Arc<Manager>,
-    service: Arc<service::Service>,
-    health: Arc<NodeHealth>,
-    /// The index of the namespace, or the address of the database that has the namespace.
-    backup_from: Result<Arc<JournaledIndex>, String>,
-    people: Arc<People>,
-}
-
-impl AdminApi {
-    fn revoke_admin(&self, name: &str) -> Reply {
-        let revoked = self.administrators.revoke(name, now());
-        match &revoked {
-            // It holds as long as this manager runs, even if it could not be kept.
-            Ok(ids) | Err(RevokeAdminError::Keep { ids, .. }) => self.open.cut(ids),
-            Err(RevokeAdminError::Unknown(_)) => {}
-        }
-        match revoked {
-            Ok(_) => self.listed_administrators(),
-            Err(error @ RevokeAdminError::Unknown(_)) => Reply::Absent(error.to_string()),
-            Err(error) => Reply::Refused(error.to_string()),
-        }
-    }
-
-    /// Those with certificates, and those of the settings.
-    fn listed_administrators(&self) -> Reply {
-        let with_certificates = self.administrators.list(now()).into_iter().map(Administrator::Certificate);
-        let rules = self.people.rules();
-        let of_settings = rules.iter().map(|rule| {
-            let of = OfSettings { name: rule.name.to_string(), role: rule.role };
-            match rule.kind {
-                PrincipalKind::User => Administrator::User(of),
-                PrincipalKind::Group => Administrator::Group(of),
-            }
-        });
-        Reply::long(&with_certificates.chain(of_settings).collect::<Vec<_>>())
-    }
-
-    /// Answers somebody who may own the tree that the request is about.
-    fn answer_owner(&self, person: &Person, ask: &ControlRequest) -> Reply {
-        let Person { who, .. } = person;
-        match self.service.tree_owner(&who.name, &who.groups, who.rights.clone()) {
-            Ok(who) => crate::quotas::answer_owner(&self.service, &who, ask)
-                .or_else(|| admin_api::answer_owner(&self.manager, &who, ask))
-                .unwrap_or_else(|| Reply::Denied("owners of trees cannot do this".into())),
-            Err(error) => Reply::Denied(error.to_string()),
-        }
-    }
-
-    /// Answers the requests about the cluster's authority.
-    fn answer_authority(&self, caller: &Caller, ask: &ControlRequest) -> Option<Reply> {
-        let reply = self.keeper.answer(ask)?;
-        if matches!(ask, ControlRequest::AuthorityRetire { .. }) {
-            // Whoever has asked gets the answer: nothing more is read from that connection.
-            let spared = match caller {
-                Caller::Remote { peer, .. } => Some(*peer),
-                _ => None,
-            };
-            self.open.cut_strangers(&self.authority.set(), spared);
-        }
-        Some(reply)
-    }
-
-    fn renew_admin(&self, caller: &Caller, request: &str) -> Reply {
-        let Caller::Remote { id, name, .. } = caller else {
-            return Reply::Refused("on the manager's machine no certificate is needed".into());
-        };
-        let subject = link::admin::AdminName { cluster: self.authority.cluster(), id: *id };
-        let renewed = self.administrators.renew(*id, now()).map_err(|error| error.to_string()).and_then(|grant| {
-            self.authority.renew_admin(&subject, request, now(), grant.validity).map_err(|error| error.to_string())
-        });
-        match renewed {
-            Ok(certificate) => {
-                tracing::info!(name, "an administrator's certificate was renewed");
-                Reply::Done(serde_json::json!({ "certificate": certificate }))
-            }
-            Err(why) => Reply::Refused(why),
-        }
-    }
-
-    /// The addresses of all managers for nodes and commands.
-    fn addresses(&self) -> Vec<String> {
-        let all = self.manager.managers();
-        manager_addresses::all(&self.address, all.iter().map(|manager| manager.nodes_at.as_str()))
-    }
-
-    fn listed(&self) -> Reply {
-        match self.tokens.list(now()) {
-            Ok(tokens) => Reply::long(&tokens),
-            Err(error) => Reply::Refused(error.to_string()),
-        }
-    }
-
-    fn answer(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
-        acting::answer(|| self.manager.may_grant(), ask, || self.answer_any(caller, ask))
-    }
-
-    fn answer_any(&self, caller: &Caller, ask: &ControlRequest) -> Reply {
-        match ask {
-            ControlRequest::AdminInvite { name, role, valid_millis, access_millis } => {
-                let (name, role, by) = (name.clone(), *role, caller.with_credential());
-                let (valid, access) = match invited_for(*valid_millis, *access_millis) {
-                    Ok(times) => times,
-                    Err(error) => return Reply::Refused(error.to_string()),
-                };
-                let invite = Invite { name, role, valid, access, by };
-                let authority = self.authority.fingerprint();
-                match self.administrators.invite(invite, self.addresses(), authority, now()) {
-                    Ok(invitation) => Reply::Done(serde_json::json!({ "invitation": invitation })),
-                    Err(error) => Reply::Refused(error.to_string()),
-                }
-            }
-            ControlRequest::Admins => self.listed_administrators(),
-            ControlRequest::AdminRevoke { name } => self.revoke_admin(name),
-            ControlRequest::AdminRenew { request } => self.renew_admin(caller, request),
-            ControlRequest::Status => admin_api::told(self.health.status()),
-            ControlRequest::MakeToken { role, valid_millis, uses } => {
-                let roles = match role {
-                    // Its holder could impersonate the manager at every disk server, and the token would have no other use.
-                    ClusterRole::Manager if self.backup_from.is_ok() => return Reply::Refused(NO_SECOND_MANAGER.into()),
-                    ClusterRole::Manager => Roles::MANAGER,
-                    ClusterRole::Disk => Roles::DISK,
-                };
-                let valid = match Limited::Token.check(Duration::from_millis(*valid_millis)) {
-                    Ok(valid) => valid,
-                    Err(error) => return Reply::Refused(error.to_string()),
-                };
-                let fingerprint = self.authority.fingerprint();
-                match self.tokens.make(self.addresses(), fingerprint, roles, *uses, valid, now()) {
-                    Ok(token) => {
-                        tracing::info!(role = %roles, uses, "a token to join with was made");
-                        Reply::Done(serde_json::json!({ "token": token }))
-                    }
-                    Err(error) => Reply::Refused(error.to_string()),
-                }
-            }
-            ControlRequest::ScrubStatus => admin_api::told(self.manager.damage_view()),
-            ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop => Reply::Refused(
-                "this is a cluster's manager, and its disk servers read their stores: run the command on a disk server, \
-                 with its --data; without --now, --rate and --stop it lists the damage here"
-                    .into(),
-            ),
-            ControlRequest::ForgetRecent => {
-                Reply::Refused("this is a cluster's manager, which has no data: run the command on a disk server, with its --data".into())
-            }
-            ControlRequest::Backup { since } => match &self.backup_from {
-                Ok(index) => maintain::back_up(index, *since),
-                Err(address) => Reply::Refused(format!(
-                    "the namespace of this manager is in the database {address}; {BACKUP_OF_DATABASE} (docs/how-to/database.md)"
-                )),
-            },
-            ControlRequest::Tokens => self.listed(),
-            ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
-                Ok(()) => {
-                    tracing::info!(id, "a token was revoked");
-                    self.listed()
-                }
-                Err(error @ RevokeTokenError::Unknown(_)) => Reply::Absent(error.to_string()),
-                Err(error) => Reply::Refused(error.to_string()),
-            },
-            ask => identities::answer(&self.service, ask)
-                .or_else(|| self.answer_authority(caller, ask))
-                .or_else(|| explain::answer(&self.service, ask))
-                .or_else(|| crate::quotas::answer(&self.service, ask))
-                .or_else(|| admin_api::answer(&self.manager, ask))
-                .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_held_to_the_limits_that_the_command_says() {
-        const DAY: u64 = 86_400_000;
-        let time = Duration::from_millis;
-        assert_eq!(invited_for(30 * DAY, None), Ok((time(30 * DAY), None)));
-        assert_eq!(invited_for(1000, Some(3650 * DAY)), Ok((time(1000), Some(time(3650 * DAY)))));
-        for (valid, access) in
-            [(30 * DAY + 1, None), (999, None), (u64::MAX, None), (DAY, Some(0)), (DAY, Some(3650 * DAY + 1))]
-        {
-            assert!(invited_for(valid, access).is_err(), "{valid} {access:?}");
-        }
-    }
 }

@@ -242,7 +242,7 @@ pub(crate) fn serve_until_free(
     looks: &Looks,
     (authority, identity): (Arc<Authority>, Identity),
 ) -> Result<Waited, Failure> {
-    let config = process.config.borrow().clone();
+    let config = process.reload.borrow().in_force().clone();
     let sockets = process.sockets()?;
     tracing::info!("this manager is a standby, node {}; it takes over if the active one fails", known.own);
     let credentials = Arc::new(Credentials::new(&identity).map_err(|error| Failure::new(Exit::DataDirectory, error))?);

@@ -133,26 +133,20 @@ impl Following {
             registration::register(&self.links, active, &self.registration).map_err(|error| error.to_string())?;
             self.registered = Some(peer.clone());
         }
-        let own =
-            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
-        let known = own.digest().unwrap_or_default();
-        let files = registration::manager_files(&self.links, active, known).map_err(|error| error.to_string())?;
-        let Some(ManagerFiles { authority, administrators }) = files else { return Ok(()) };
+        let Some(ManagerFiles { authority, administrators }) = self.ask(active)? else { return Ok(()) };
         if self.authority.follow(authority).map_err(|error| error.to_string())? {
             tracing::info!(authority = %self.authority.fingerprint(), "the cluster's authority has changed, and this manager has it");
         }
         if self.administrators.follow(administrators)? {
             tracing::info!("the cluster's administrators have changed, and this manager has them");
         }
-        // It learns that they are stored here.
-        self.look_again(active)
+        // It learns that they are stored here, without waiting for the next turn.
+        self.ask(active).map(drop)
     }
 
-    /// Says what is stored here now, without waiting for the next turn.
-    fn look_again(&self, active: NodeId) -> Result<(), String> {
-        let own =
-            ManagerFiles { authority: self.authority.to_secret_bytes(), administrators: self.administrators.records() };
-        let known = own.digest().unwrap_or_default();
-        registration::manager_files(&self.links, active, known).map(drop).map_err(|error| error.to_string())
+    /// Tells the active manager which files are stored here. It answers with its own, if they are others.
+    fn ask(&self, active: NodeId) -> Result<Option<ManagerFiles>, String> {
+        let known = self.administrators.files(&self.authority).digest().unwrap_or_default();
+        registration::manager_files(&self.links, active, known).map_err(|error| error.to_string())
     }
 }

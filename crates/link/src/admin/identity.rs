@@ -24,8 +24,8 @@ const KIND: SecretFile = SecretFile {
     first_line: "weir administrator 1",
     hint: "remove the context and ask an administrator for a new invitation (`weir admin invite`)",
 };
-/// Addresses of managers that are kept.
-pub(super) const MANAGERS_MAX: usize = 16;
+/// The most addresses of managers that an administrator's identity has room for.
+pub const MANAGERS_MAX: usize = 16;
 
 /// An administrator's identity cannot be made, read or used.
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,7 @@ mod redeem;
 mod stream;
 mod trusted;
 
-pub use identity::{AdminIdentity, AdminIdentityError};
+pub use identity::{AdminIdentity, AdminIdentityError, MANAGERS_MAX};
 pub use invitation::{Invitation, InvitationError, PresentedInvitation};
 pub use key_file::key_to_redeem;
 pub use name::{AdminId, AdminName, AdminRole};

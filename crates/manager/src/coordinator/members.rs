@@ -10,8 +10,8 @@ use namespace::{
 };
 use types::{NodeId, StoreId};
 
+use super::servers::is_manager;
 use super::{Coordinator, CoordinatorState};
-use crate::stored_files::is_manager;
 
 /// The reason for closing the connection of a removed node.
 const REMOVED: &str = "it is not in this cluster any more";

@@ -37,6 +37,7 @@ use hosts::split;
 pub use lost_stores::{RemoveLost, RepairError};
 pub use members::MemberError;
 use servers::Servers;
+pub use servers::is_manager;
 pub(crate) use view::ClusterView;
 
 /// Reads servers, stores and groups from the namespace, for a manager that starts.

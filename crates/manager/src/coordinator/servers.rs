@@ -15,13 +15,19 @@ use types::{ClientAddress, Location, NodeId, StoreId};
 use super::capability_keys::ServerKeys;
 use super::hosts::{Host, places_of};
 
+/// Whether this member is a manager.
+#[must_use]
+pub fn is_manager(member: &MemberEntry) -> bool {
+    has(member, Role::Manager)
+}
+
 fn has(member: &MemberEntry, role: Role) -> bool {
     Roles::from_bits(member.roles).is_some_and(|roles| roles.contain(role))
 }
 
 /// The address of this member, if it is a manager and has said it.
 fn manager_of(member: &MemberEntry) -> Option<ManagerAddress> {
-    let nodes_at = member.for_nodes.first().filter(|_| has(member, Role::Manager))?;
+    let nodes_at = member.for_nodes.first().filter(|_| is_manager(member))?;
     let of_clients = |address: &String| ClientAddress::parse(address).filter(|address| address.protocol == "root");
     let clients_at = member.for_clients.iter().find_map(of_clients).map(|address| (address.host, address.port));
     Some(ManagerAddress { node: member.node, nodes_at: nodes_at.clone(), clients_at })

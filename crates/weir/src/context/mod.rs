@@ -14,6 +14,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use link::admin::MANAGERS_MAX;
 use link::admin::{AdminId, AdminIdentity, AdminIdentityError, TrustedCluster, key_to_redeem};
 use link::{FileError, Fingerprint, NewKey};
 
@@ -23,8 +24,6 @@ pub(crate) use target::{Target, on_own_thread, watched};
 const CONTEXTS: &str = "contexts";
 const CURRENT: &str = "current";
 const NAME_MAX: usize = 64;
-/// The most addresses that a context has room for.
-const MANAGERS_MAX: usize = 16;
 
 /// A context cannot be used.
 #[derive(Debug, thiserror::Error)]

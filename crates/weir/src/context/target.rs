@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use control::client::{self, Answers, AskError};
 use control::{ControlRequest, remote};
 use link::admin::{AdminIdentity, TrustedCluster};
+use link::token::ADDRESSES_MAX;
 
 use super::{Context, ContextError, Contexts, credential};
 use crate::Failure;
@@ -310,9 +311,6 @@ fn named(contexts: &Contexts, said: &str) -> Result<Option<(String, Context)>, C
     let Some(current) = contexts.current()? else { return Ok(None) };
     Ok(contexts.find(&current)?.map(|identity| (current, at(identity))))
 }
-
-/// The most addresses in one word.
-const ADDRESSES_MAX: usize = 16;
 
 /// `HOST` or `HOST:PORT`, or several of them with commas between them, as `host:port`.
 fn addresses_of(said: &str) -> Option<Vec<String>> {
