@@ -54,6 +54,10 @@ class Managers(Cluster):
     def nodes(self) -> list[Node]:
         return [*self.managers, *self.disks]
 
+    @property
+    def data(self) -> str:
+        return str(self.active().data) if self.second.alive() else super().data
+
     def token(self) -> str:
         return self.weir("token", "create", "--role", "manager", "--data", str(self.active().data)).strip()
 

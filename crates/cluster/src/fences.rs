@@ -73,6 +73,22 @@ impl Fences {
         fence.fence
     }
 
+    /// Fences around these replicas, as another manager has them. They stay.
+    #[must_use]
+    pub fn followed(replicas: impl IntoIterator<Item = ReplicaId>) -> Self {
+        let pending = replicas.into_iter().zip(1..).map(|(replica, number)| {
+            let fence = FenceId(number);
+            let of = Fence { fence, node: NodeId(0), store: StoreId(0), session: None, replica, epoch: Epoch(0) };
+            (fence, Pending { fence: of, told: Time::default(), is_there: true })
+        });
+        Self { given: 0, pending: pending.collect() }
+    }
+
+    /// The replicas that fences protect.
+    pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        self.pending.values().map(|pending| pending.fence.replica)
+    }
+
     /// A node has answered. Returns whether the answer is new. An earlier manager may have used the same number for
     /// another fence.
     pub fn answered(&mut self, fence: &Fence) -> bool {

@@ -114,6 +114,26 @@ impl Sessions {
         }
     }
 
+    /// The sessions as another manager knows them: for each node its boot generation, and its session with the time until it ends. Nothing is changed
+    /// here: this manager gives no sessions.
+    #[must_use]
+    pub fn followed(
+        terms: LeaseTerms,
+        now: Time,
+        known: impl IntoIterator<Item = (NodeId, BootGeneration, Option<(SessionId, Duration)>)>,
+    ) -> Self {
+        let record = |node, boot_generation| NodeRecord { node, boot: BootId(0), boot_generation };
+        let session = |(id, left): (SessionId, Duration)| {
+            let left = left.min(terms.at_manager());
+            Session { id, process_epoch: ProcessEpoch(0), heard: now, expires: now + left }
+        };
+        let node = |(node, boot_generation, of): (NodeId, BootGeneration, Option<_>)| {
+            (node, Node { record: record(node, boot_generation), session: of.map(session) })
+        };
+        let nodes = known.into_iter().map(node).collect();
+        Self { nodes, others_until: now, ..Self::new(terms, SessionId(0), now, []) }
+    }
+
     /// Begins the numbers of sessions at a random distance. A manager that was restored from an old copy counts its
     /// runs from there, so it repeats the number of a run. Without this, a disk server could get the number of a
     /// session that it had with the lost manager, and would keep the state of that session.

@@ -239,7 +239,7 @@ impl Postgres {
     }
 
     fn source(&self, may_be_cached: bool) -> Source<'_> {
-        Source { pool: &self.pool, cache: &self.cache, lease: &self.lease, may_be_cached }
+        Source { pool: &self.pool, cache: &self.cache, lease: &self.lease, may_be_cached, follows: None }
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].

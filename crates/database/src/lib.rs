@@ -3,6 +3,7 @@
 //! - [`DatabaseAddress`]: where the database is, and how to reach it.
 //! - [`Schema`]: makes, checks and changes the tables.
 //! - [`Postgres`]: the engine.
+//! - [`PostgresReader`]: the same for reading alone, where another process makes the changes.
 //! - [`PlaceWatch`]: looks whether another process commits, and whether its place can be taken.
 //! - [`Copying`]: moves a namespace into a database, and out of it.
 //!
@@ -52,6 +53,7 @@ mod place;
 mod place_lease;
 mod place_watch;
 mod pool;
+mod reader;
 mod schema;
 mod session;
 mod snapshot;
@@ -68,4 +70,5 @@ pub use error::{DatabaseError, READ_ONLY};
 pub use holder::Holder;
 pub use place_lease::{PlaceLease, Vacancy};
 pub use place_watch::{PlaceWatch, Standing};
+pub use reader::PostgresReader;
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};

@@ -56,11 +56,19 @@ pub(crate) struct Acknowledged {
     lost: OnceLock<DatabaseError>,
     /// Whether this process works on a database that is closed to managers.
     is_repair: AtomicBool,
+    /// Whether another process makes the changes: what is known of them is what readers have seen.
+    follows: AtomicBool,
 }
 
 impl Acknowledged {
     pub(crate) fn begin(&self, name: &str) {
         let _ = self.name.set(name.to_owned());
+    }
+
+    /// Another process makes the changes, under this name.
+    pub(crate) fn begin_to_follow(&self, name: &str) {
+        self.follows.store(true, Ordering::SeqCst);
+        self.begin(name);
     }
 
     /// This process works on a database that is closed to managers.
@@ -71,6 +79,11 @@ impl Acknowledged {
     /// This batch and all before it are acknowledged.
     pub(crate) fn note(&self, batch: i64) {
         self.batch.fetch_max(batch, Ordering::SeqCst);
+    }
+
+    /// The last batch that is known to be acknowledged.
+    pub(crate) fn batch(&self) -> i64 {
+        self.batch.load(Ordering::SeqCst)
     }
 
     /// The committer has connected again.
@@ -221,7 +234,7 @@ impl Connector {
         if let Some(lost) = self.acknowledged.lost() {
             return Err(lost);
         }
-        let known = self.acknowledged.batch.load(Ordering::SeqCst);
+        let known = self.acknowledged.batch();
         let mut session = self.connect()?;
         let Some(name) = self.acknowledged.name.get() else { return Ok(session) };
         let rows = session.connection.query(
@@ -235,6 +248,10 @@ impl Connector {
             return Err(schema::cannot_be_used(&self.place.0, &closed));
         }
         let batch = row.get::<_, Option<i64>>(1).unwrap_or(-1);
+        if batch < known && self.acknowledged.follows.load(Ordering::SeqCst) {
+            // Perhaps it is an old primary that nobody has stopped yet. Whoever makes the changes finds out.
+            return Err(session.connection.is_behind());
+        }
         if batch < known {
             self.acknowledged.set_lost(&self.lost_batches(known - batch));
             // The process ends soon, and the next one must not start here.
@@ -287,6 +304,16 @@ impl Connection {
     /// The address of its database, without a password.
     pub(crate) fn address(&self) -> String {
         self.connector.address.to_string()
+    }
+
+    /// It is of no use any more.
+    pub(crate) fn give_up(&mut self) {
+        self.is_broken = true;
+    }
+
+    /// The error about a server that lacks changes which readers have seen elsewhere.
+    pub(crate) fn is_behind(&self) -> DatabaseError {
+        self.connector.unavailable("this server lacks changes that another one has shown")
     }
 
     /// From now on, nobody waits longer than this for an answer.

@@ -12,7 +12,7 @@ use crate::cache::{Cache, For, Seen};
 use crate::fetched::{Fetched, Needs, Range, Scanned};
 use crate::place_lease::OwnLease;
 use crate::pool::{Pool, Pooled};
-use crate::session::{Begin, entry};
+use crate::session::{Acknowledged, Begin, entry};
 
 /// Entries of the first fetch of a scan that nobody announced, and of the later ones at most.
 const FIRST_FETCH: u32 = 128;
@@ -31,6 +31,8 @@ pub(crate) struct Source<'a> {
     pub(crate) lease: &'a Mutex<OwnLease>,
     /// Whether the reader can begin anew if what it has read from the cache does not go with the rest.
     pub(crate) may_be_cached: bool,
+    /// If another process makes the changes: what readers have seen of them. A server that lacks some of that is not read from.
+    pub(crate) follows: Option<&'a Acknowledged>,
 }
 
 struct State<'a> {
@@ -93,7 +95,19 @@ impl<'a> State<'a> {
             let mut pooled = source.pool.take(until)?;
             let session = pooled.session()?;
             let mut found = Fetched::default();
-            match session.fetch_first(needs, &mut found) {
+            let least = source.follows.map(Acknowledged::batch);
+            let fetched = session.fetch_first(needs, &mut found).and_then(|at| match (source.follows, at) {
+                (None, _) => Ok(at),
+                (Some(seen), Some(at)) if least <= Some(at.batch) => {
+                    seen.note(at.batch);
+                    Ok(Some(at))
+                }
+                (Some(_), _) => {
+                    session.connection.give_up();
+                    Err(session.connection.is_behind())
+                }
+            });
+            match fetched {
                 Ok(at) => {
                     self.session = Some(pooled);
                     return self.has_fetched(source, at, found);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use database::{DatabaseAddress, Postgres, PostgresConfig, Schema, Vacancy};
+use database::{DatabaseAddress, Postgres, PostgresConfig, PostgresReader, Schema, Vacancy};
 use disk::Disk;
 use kv::{BatchDone, Embedded, JournaledIndex, Kv as _, Recovery};
 use namespace::Namespace;
@@ -29,6 +29,18 @@ pub struct DatabaseSettings {
     pub connections: usize,
     /// How long changes wait for a database that is away, before they fail.
     pub patience: Duration,
+}
+
+impl DatabaseSettings {
+    fn engine(&self) -> PostgresConfig {
+        PostgresConfig { connections: self.connections, patience: self.patience, ..PostgresConfig::default() }
+    }
+
+    /// The namespace in the database, for a manager that is not active. It connects when somebody reads.
+    #[must_use]
+    pub fn names_to_read(&self) -> Arc<Namespace> {
+        Namespace::for_reading(Arc::new(PostgresReader::new(&self.address, COMMITTER, &self.engine())))
+    }
 }
 
 /// How a manager takes its place in the database.
@@ -203,8 +215,7 @@ pub(crate) fn connect(
 ) -> Result<Connected, OpenError> {
     let address = settings.address.to_string();
     let mark = check(disk, cluster, settings)?;
-    let config =
-        PostgresConfig { connections: settings.connections, patience: settings.patience, ..PostgresConfig::default() };
+    let config = settings.engine();
     let postgres = match claim {
         Claim::AtOnce => Postgres::open(&settings.address, COMMITTER, config)?,
         Claim::IfFree(vacancy) => match Postgres::open_if_free(&settings.address, COMMITTER, config, vacancy)? {

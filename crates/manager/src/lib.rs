@@ -44,6 +44,7 @@ mod open;
 mod open_lengths;
 mod other_managers;
 pub mod registration;
+mod standby;
 mod stored_files;
 pub mod tokens;
 mod tracked;
@@ -64,6 +65,7 @@ pub use manager::Manager;
 pub use manager_node::{HasLease, ManagerError, ManagerNode, PlaceChecks};
 pub use open::{OpenRequest, OpeningError, Redirect, Unfinished};
 pub use other_managers::OtherManagers;
+pub use standby::{StandbyManager, StandbyWorld};
 pub use stored_files::{StoredFiles, other_managers};
 pub use views::{
     ActivityView, CopyProgress, Counted, DamageView, DamagedReplicaView, FailedCopyView, FileSum, FileView, LeaverView,

@@ -49,6 +49,11 @@ impl OpenLengths {
         gone.into_iter().for_each(|node| state.forget(node));
     }
 
+    /// At most `most` of the lengths.
+    pub(crate) fn all(&self, most: usize) -> Vec<(ObjectId, u64)> {
+        self.0.lock().of.iter().take(most).map(|(object, known)| (*object, known.len)).collect()
+    }
+
     /// The length of an object that is being written, as last reported; 0 if nothing was.
     pub(crate) fn of(&self, object: ObjectId) -> u64 {
         self.0.lock().of.get(&object).map_or(0, |known| known.len)

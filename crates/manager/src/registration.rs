@@ -9,6 +9,7 @@ use link::{Authority, ManagerFiles, PeerIdentity, Role};
 use namespace::{
     Actor, Durability, FIRST_NODE, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses,
 };
+use node::ClusterState;
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
@@ -27,7 +28,7 @@ pub struct ManagerRegistration {
     /// This manager.
     own: NodeId,
     /// What other managers get; `None`: there can be none.
-    shares: Option<(Arc<Administrators>, Arc<StoredFiles>)>,
+    shares: Option<Shares>,
     names: Names,
     authority: Arc<Authority>,
     validity: Duration,
@@ -35,6 +36,14 @@ pub struct ManagerRegistration {
     may_grant: HasLease,
     /// The runs of each node, the present one last.
     runs: Tracked<HashMap<NodeId, VecDeque<u64>>>,
+}
+
+/// What other managers get.
+struct Shares {
+    administrators: Arc<Administrators>,
+    /// Which of them have stored the files.
+    stored: Arc<StoredFiles>,
+    state: Box<dyn Fn() -> ClusterState + Send + Sync>,
 }
 
 /// Why a registration was not accepted.
@@ -85,10 +94,15 @@ impl ManagerRegistration {
         Self { own, ..self }
     }
 
-    /// Shares the authority and the `administrators` with other managers, and notes in `stored` which of them has them.
+    /// Shares the authority, the `administrators` and the state of the cluster with other managers, and notes in `stored` which of them has the files.
     #[must_use]
-    pub fn sharing(self, administrators: Arc<Administrators>, stored: Arc<StoredFiles>) -> Self {
-        Self { shares: Some((administrators, stored)), ..self }
+    pub fn sharing(
+        self,
+        administrators: Arc<Administrators>,
+        stored: Arc<StoredFiles>,
+        state: Box<dyn Fn() -> ClusterState + Send + Sync>,
+    ) -> Self {
+        Self { shares: Some(Shares { administrators, stored, state }), ..self }
     }
 
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
@@ -167,18 +181,21 @@ impl ManagerRegistration {
 
     /// The files that all managers have, for another manager that has not stored them; `None`: it has.
     fn manager_files(&self, from: &PeerIdentity, known: [u8; 32]) -> Result<Option<ManagerFiles>, String> {
+        let Shares { administrators, stored, .. } = self.shares_with(from)?;
+        stored.note(from.name.node, known);
+        Ok(Some(administrators.files(&self.authority)).filter(|files| files.digest() != Some(known)))
+    }
+
+    /// What another manager gets.
+    fn shares_with(&self, from: &PeerIdentity) -> Result<&Shares, String> {
         // The list of members has the same roles: otherwise it is not admitted.
         self.admit(from)?;
         if !from.name.roles.contain(Role::Manager) {
-            return Err("only managers get the cluster's authority".into());
+            return Err("only managers get the cluster's authority and the keys of its disk servers".into());
         }
-        let Some((administrators, stored)) = &self.shares else {
-            return Err(
-                "the namespace of this cluster is in its manager's data directory, so this cluster can have only one manager".into()
-            );
-        };
-        stored.note(from.name.node, known);
-        Ok(Some(administrators.files(&self.authority)).filter(|files| files.digest() != Some(known)))
+        self.shares.as_ref().ok_or_else(|| {
+            "the namespace of this cluster is in its manager's data directory, so this cluster can have only one manager".into()
+        })
     }
 
     fn register(&self, node: NodeId, registration: Registration) -> Result<(), NotTaken> {
@@ -251,6 +268,10 @@ impl RegistrationHandler for ManagerRegistration {
             },
             Ok(Request::ManagerFiles { known }) => match self.manager_files(from, known) {
                 Ok(files) => Reply::ManagerFiles(files),
+                Err(reason) => Reply::Refused(reason),
+            },
+            Ok(Request::ClusterState) => match self.shares_with(from) {
+                Ok(shares) => Reply::ClusterState((shares.state)()),
                 Err(reason) => Reply::Refused(reason),
             },
             Ok(Request::Register(registration)) => {

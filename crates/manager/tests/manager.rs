@@ -29,6 +29,7 @@ mod audit;
 mod changed_meanwhile;
 mod lease;
 mod restored;
+mod standby;
 mod striped;
 
 const GROUP: GroupId = GroupId(7);

@@ -22,8 +22,9 @@ use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, Rem
 use node::links::{Links, Peer, Received, Receiver, RegistrationHandler as _};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
 use node::renewal::{CertificateRenewal, Move};
+use node::{ClusterState, SpaceState};
 use tempfile::TempDir;
-use types::{ClusterId, NodeId, StoreId, Timestamp};
+use types::{ClusterId, NodeId, ObjectId, StoreId, Timestamp};
 
 const SOON: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -601,7 +602,29 @@ fn only_managers_get_the_files_that_all_managers_have() {
     let (disk, standby) = (identity(Roles::DISK), identity(Roles::MANAGER));
     let stored = Arc::new(StoredFiles::default());
     let administrators = Arc::new(Administrators::new(Vec::new(), Box::new(|_| Ok(()))));
-    let sharing = cluster.desk().sharing(Arc::clone(&administrators), Arc::clone(&stored));
+    let state = ClusterState {
+        clock: Timestamp(1),
+        nodes: Vec::new(),
+        absent: Vec::new(),
+        loads: Vec::new(),
+        fenced: Vec::new(),
+        lengths: vec![(ObjectId(5), 7)],
+        space: SpaceState::default(),
+    };
+    let shown = state.clone();
+    let desk = cluster.desk();
+    let sharing = desk.sharing(Arc::clone(&administrators), Arc::clone(&stored), Box::new(move || shown.clone()));
+    let ask_state = |peer: &PeerIdentity| {
+        let request = link::encode(&registration::Request::ClusterState).unwrap();
+        match link::decode(&sharing.answer(peer, &request).unwrap()).unwrap() {
+            registration::Reply::ClusterState(state) => Ok(state),
+            registration::Reply::Refused(reason) => Err(reason),
+            _ => panic!("another answer"),
+        }
+    };
+    let refused = ask_state(&cluster.peer_of(&disk)).unwrap_err();
+    assert!(refused.contains("only managers"), "{refused}");
+    assert_eq!(ask_state(&cluster.peer_of(&standby)), Ok(state));
     let ask = |desk: &ManagerRegistration, peer: &PeerIdentity, known| {
         let request = link::encode(&registration::Request::ManagerFiles { known }).unwrap();
         match link::decode(&desk.answer(peer, &request).unwrap()).unwrap() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
-use types::{ClientIdentity, Incarnation, ObjectId, SessionId, Timestamp};
+use types::{ClientIdentity, Incarnation, ObjectId, SessionId, SnapshotEpoch, Timestamp};
 
 use crate::format::format_or_open;
 use crate::ids::{OperationNumbers, take_range};
@@ -45,6 +45,12 @@ pub struct CountersSnapshot {
 
 #[derive(Debug)]
 struct Counters([[AtomicU64; 3]; OpTag::COUNT]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))))
+    }
+}
 
 impl Counters {
     fn count<T>(&self, tag: OpTag, result: &Result<T, NsError>) {
@@ -87,8 +93,22 @@ impl Namespace {
         let (formatted, epochs_used, first) = opened?;
         let ids = Arc::new(IdSource::new());
         ids.add(first);
-        let counters = Arc::new(Counters(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)))));
-        Ok(Arc::new(Namespace { kv, config, formatted, epochs_used, ids, counters }))
+        Ok(Arc::new(Namespace { kv, config, formatted, epochs_used, ids, counters: Arc::default() }))
+    }
+
+    /// A namespace that another process changes, for reading alone. It has no numbers, no session and no incarnation of its own, and `kv` refuses
+    /// changes. Look from time to time whether this version still knows how it is changed ([`crate::progress`]).
+    #[must_use]
+    pub fn for_reading(kv: Arc<dyn Kv>) -> Arc<Namespace> {
+        let formatted = Formatted {
+            incarnation: Incarnation(0),
+            session: SessionId(0),
+            epoch: SnapshotEpoch(0),
+            new: false,
+            is_usage_counted: false,
+        };
+        let config = NamespaceConfig::default();
+        Arc::new(Namespace { kv, config, formatted, epochs_used: 0, ids: Arc::default(), counters: Arc::default() })
     }
 
     /// The incarnation of this namespace.

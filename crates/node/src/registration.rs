@@ -6,6 +6,7 @@ use link::{AuthoritySet, ManagerFiles, Outgoing, Room};
 use serde::{Deserialize, Serialize};
 use types::{NodeId, StoreId};
 
+use crate::ClusterState;
 use crate::links::{Answer, Call, Links, REGISTRATION};
 
 /// How long a manager may take to answer.
@@ -49,6 +50,8 @@ pub enum Request {
         /// [`ManagerFiles::digest`] of those; zeros for none.
         known: [u8; 32],
     },
+    /// Send the state of the cluster, to another manager.
+    ClusterState,
 }
 
 /// The manager's answer to a [`Request`].
@@ -64,6 +67,8 @@ pub enum Reply {
     Authorities(Vec<u8>),
     /// The managers' files; `None`: the asking manager has them.
     ManagerFiles(Option<ManagerFiles>),
+    /// The state of the cluster.
+    ClusterState(ClusterState),
 }
 
 /// Why a request to a manager failed.
@@ -133,6 +138,17 @@ pub fn manager_files(
 ) -> Result<Option<ManagerFiles>, RegistrationError> {
     match ask(links, manager, &Request::ManagerFiles { known })? {
         Reply::ManagerFiles(files) => Ok(files),
+        other => Err(unexpected(manager, other)),
+    }
+}
+
+/// Asks the active manager for the state of the cluster. Do not call it on a reading thread.
+///
+/// # Errors
+/// [`RegistrationError`].
+pub fn cluster_state(links: &Links, manager: NodeId) -> Result<ClusterState, RegistrationError> {
+    match ask(links, manager, &Request::ClusterState)? {
+        Reply::ClusterState(state) => Ok(state),
         other => Err(unexpected(manager, other)),
     }
 }

@@ -85,7 +85,7 @@ impl Service {
     /// The path does not exist, or the caller may not look it up.
     pub fn stat(&self, session: &Session, verb: &dyn Display, path: &NsPath) -> Result<Stat, Error> {
         let caller = session.caller();
-        let inode = self.inode_at(&caller, verb, path)?;
+        let inode = self.with_known_length(self.inode_at(&caller, verb, path)?)?;
         Ok(self.show_to(session, &caller, &inode))
     }
 
@@ -95,7 +95,8 @@ impl Service {
     /// # Errors
     /// The same as [`Service::stat`].
     pub fn published_stat(&self, caller: &Caller, verb: &dyn Display, path: &NsPath) -> Result<Stat, Error> {
-        self.inode_at(caller, verb, path).map(|inode| self.show(caller, &inode))
+        let inode = self.with_known_length(self.inode_at(caller, verb, path)?)?;
+        Ok(self.show(caller, &inode))
     }
 
     /// The type of `path`.
@@ -127,11 +128,11 @@ impl Service {
 
     /// The inode of `path`. `verb` names the operation in errors.
     pub(crate) fn inode_at(&self, caller: &Caller, verb: &dyn Display, path: &NsPath) -> Result<Inode, Error> {
-        if let Some(elsewhere) = self.names_elsewhere() {
+        if let Some(elsewhere) = self.reads_elsewhere(caller) {
             return Err(elsewhere);
         }
         let found = self.names.read(|read| namespace::stat(read, &caller.actor(), path));
-        let found = found.map_err(|error| Error::of_namespace(verb, &error));
+        let found = self.unless_active_knows_more(found.map_err(|error| Error::of_namespace(verb, &error)));
         self.audit_read(caller, verb, path, &found);
         found
     }
@@ -194,9 +195,15 @@ impl Service {
     /// The length of the durable prefix of an open write.
     fn published_len(&self, content: &Content) -> u64 {
         let object = content.object;
-        if let Role::Manager(manager) = &self.role {
+        match &self.role {
             // Without an answer the length is unknown.
-            return manager.open_write_len(content).unwrap_or(0);
+            Role::Manager(manager) => return manager.open_write_len(content).unwrap_or(0),
+            // In a listing.
+            Role::Standby(standby) => {
+                let known = standby.reads().and_then(|manager| manager.open_write_len(object));
+                return known.unwrap_or(content.len);
+            }
+            Role::Alone { .. } | Role::Disk(_) => {}
         }
         let lease = self.writes.lock().lease(object);
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {

@@ -34,17 +34,14 @@ pub struct Principal {
     pub name: Option<Arc<str>>,
 }
 
+/// The number of those who have none.
+pub(crate) const NOBODY: PrincipalId = PrincipalId(u32::MAX);
+
 impl Principal {
     /// A client that has not yet shown who it is. It owns nothing, is in no group, and changes nothing.
     #[must_use]
     pub fn nobody() -> Self {
-        Self {
-            id: PrincipalId(u32::MAX),
-            groups: Arc::from([]),
-            rights: Rights::ReadOnly,
-            limits: None,
-            name: Some("nobody".into()),
-        }
+        Self { id: NOBODY, groups: Arc::from([]), rights: Rights::ReadOnly, limits: None, name: Some("nobody".into()) }
     }
 
     /// The administrator, who passes all permission checks.

@@ -219,7 +219,7 @@ impl Service {
                 self.redirect_truncate(&manager, &caller, hints, op, answer);
             }
             Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, (hints, request), path, len, answer),
-            Role::Standby(active) => answer.give(Err(active.elsewhere())),
+            Role::Standby(standby) => answer.give(Err(standby.active.elsewhere())),
         }
     }
 }

@@ -385,6 +385,10 @@ impl From<Sums> for FileSums {
 impl Service {
     /// The checksums of the file at `path`. If they are unknown, the file is read, which takes time.
     pub fn checksums(&self, caller: &Caller, path: &NsPath, answer: impl Answer<FileSums>) {
+        if let Role::Standby(standby) = &self.role {
+            let kept = self.content_to_sum_at(caller, path).map(|(_, content)| content.sums.map(FileSums::from));
+            return answer.give(self.unless_active_knows_more(kept).and_then(|kept| standby.known(kept)));
+        }
         match self.inode_to_sum(caller, path) {
             Ok(inode) => self.checksums_of(caller, path, &inode, answer),
             Err(error) => answer.give(Err(error)),
@@ -427,19 +431,19 @@ impl Service {
     /// A checksum that is not always kept, of the file at `path`. If nobody has asked for it since the file has this
     /// content, the file is read, which takes time. Then it is kept.
     pub fn digest(&self, caller: &Caller, path: &NsPath, kind: DigestKind, mut answer: impl Answer<Vec<u8>>) {
-        let inode = match self.inode_to_sum(caller, path) {
-            Ok(inode) => inode,
-            Err(error) => return answer.give(Err(error)),
+        let (inode, content) = match self.content_to_sum_at(caller, path) {
+            Ok(found) => found,
+            Err(error) => return answer.give(self.unless_active_knows_more(Err(error))),
         };
-        let content = match self.content_to_sum(&inode) {
-            Ok(content) => content,
-            Err(error) => return answer.give(Err(error)),
-        };
-        match self.names.read(|read| namespace::kept_digest(read, &inode, kind)) {
+        let kept = self.names.read(|read| namespace::kept_digest(read, &inode, kind));
+        if let Role::Standby(standby) = &self.role {
+            return answer.give(standby.known(kept.ok().flatten()));
+        }
+        match kept {
             Ok(Some(kept)) => answer.give(Ok(kept)),
             Ok(None) => {
                 put_off(&mut answer, content.len);
-                self.read_for(caller, path, &inode, content, Some(kind), Requester::Digest(Box::new(answer)));
+                self.read_for(caller, path, &inode, &content, Some(kind), Requester::Digest(Box::new(answer)));
             }
             Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
         }
@@ -458,6 +462,13 @@ impl Service {
         let question = Question { ino: inode.ino, object, generation, digest };
         let open_request = Hints::default().open_request(caller, path);
         self.checksums.ask(question, Unsummed { open_request, path: path.clone(), object, digest }, requester);
+    }
+
+    /// The file at `path`, whose checksum the caller may have, and its content.
+    fn content_to_sum_at(&self, caller: &Caller, path: &NsPath) -> Result<(Inode, Content), Error> {
+        let inode = self.inode_to_sum(caller, path)?;
+        let content = *self.content_to_sum(&inode)?;
+        Ok((inode, content))
     }
 
     /// The content of a file whose checksum may be given.

@@ -166,7 +166,7 @@ pub use read_ahead::ReadAheadFigures;
 pub use service::{Role, Service, StartError};
 pub use session::{Process, Session};
 pub use shares::{Shares, network};
-pub use standby::ActiveManager;
+pub use standby::{ActiveManager, Standby};
 pub use store::Space;
 pub use types::{ClientAddress, RequestNumber};
 pub use xattrs::{AttributeChange, Attributed, EachAttribute, NamedValues};

@@ -50,12 +50,12 @@ impl Service {
     /// # Errors
     /// The path is not a directory, or the caller may not read it.
     pub fn list(&self, caller: &Caller, path: NsPath, with_stat: bool) -> Result<Listing, Error> {
-        if let Some(elsewhere) = self.names_elsewhere() {
+        if let Some(elsewhere) = self.reads_elsewhere(caller) {
             return Err(elsewhere);
         }
         let actor = caller.actor();
         let opened = self.names.read(|read| namespace::open_list(read, &actor, &path, with_stat));
-        let opened = opened.map_err(|error| Error::of_namespace(&"list", &error));
+        let opened = self.unless_active_knows_more(opened.map_err(|error| Error::of_namespace(&"list", &error)));
         self.audit_read(caller, &"list", &path, &opened);
         let directory = opened?.ino;
         Ok(Listing { path, directory, with_stat, digest: None, after: None })

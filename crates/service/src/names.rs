@@ -48,6 +48,8 @@ impl By {
 #[derive(Clone)]
 pub(crate) struct Names {
     namespace: Option<Arc<Namespace>>,
+    /// Another node makes the changes.
+    is_read_only: bool,
 }
 
 impl Names {
@@ -56,13 +58,19 @@ impl Names {
         let namespace = match role {
             Role::Alone { namespace, .. } => Some(Arc::clone(namespace)),
             Role::Manager(manager) => Some(Arc::clone(manager.namespace())),
-            Role::Disk(_) | Role::Standby(_) => None,
+            Role::Standby(standby) => Some(Arc::clone(standby.namespace())),
+            Role::Disk(_) => None,
         };
-        Self { namespace }
+        Self { namespace, is_read_only: matches!(role, Role::Standby(_)) }
     }
 
     fn here(&self) -> Result<&Arc<Namespace>, NsError> {
         self.namespace.as_ref().ok_or(NsError::Elsewhere)
+    }
+
+    /// The namespace, if this node changes it.
+    fn changed_here(&self) -> Result<&Arc<Namespace>, NsError> {
+        if self.is_read_only { Err(NsError::Elsewhere) } else { self.here() }
     }
 
     /// See [`Namespace::read_cached`].
@@ -85,7 +93,7 @@ impl Names {
 
     /// See [`Namespace::rehearse`].
     pub(crate) fn rehearse<O: Operation + Send + 'static>(&self, actor: &Actor, op: O) -> Result<(), NsError> {
-        let namespace = self.here()?;
+        let namespace = self.changed_here()?;
         namespace.rehearse(namespace.context(wall_clock(), actor, None), op)
     }
 
@@ -97,7 +105,7 @@ impl Names {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        match self.here() {
+        match self.changed_here() {
             Ok(namespace) if by.is_urgent => namespace.change_urgent(durability, context(namespace, &by), op, done),
             Ok(namespace) => namespace.change(durability, context(namespace, &by), op, done),
             Err(error) => done(Err(error)),
@@ -111,7 +119,7 @@ impl Names {
         durability: Durability,
         op: O,
     ) -> Result<O::Reply, NsError> {
-        let namespace = self.here()?;
+        let namespace = self.changed_here()?;
         if by.is_urgent {
             namespace.change_urgent_wait(durability, context(namespace, &by), op)
         } else {

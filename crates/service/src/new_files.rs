@@ -171,8 +171,8 @@ impl<A: Answer<()>> NewFiles<A> {
                 Err(error) => return service.audited(caller, about, answer).give(Err(error)),
             },
             Role::Alone { .. } | Role::Manager(_) => None,
-            Role::Standby(active) => {
-                let elsewhere = active.elsewhere();
+            Role::Standby(standby) => {
+                let elsewhere = standby.active.elsewhere();
                 return service.audited(caller, about, answer).give(Err(elsewhere));
             }
         };

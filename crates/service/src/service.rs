@@ -26,7 +26,7 @@ use crate::read_ahead::ReadAhead;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::shares::Shares;
-use crate::standby::ActiveManager;
+use crate::standby::Standby;
 use crate::stores::Stores;
 use crate::striped::StripedOpens;
 use crate::third_party::ThirdParty;
@@ -49,8 +49,8 @@ pub enum Role {
     Manager(Arc<Manager>),
     /// A disk server of a cluster: it has stores, and redirects requests about names to the manager.
     Disk(Arc<DiskServer>),
-    /// A standby manager of a cluster: it has nothing, and redirects all requests to the active manager.
-    Standby(ActiveManager),
+    /// A standby manager of a cluster: it answers readers, and redirects all other requests to the active manager.
+    Standby(Standby),
 }
 
 /// Why a service did not start.

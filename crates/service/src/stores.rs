@@ -9,6 +9,7 @@ use types::ReplicaId;
 
 use crate::error::Error;
 use crate::service::Role;
+use crate::standby::Standby;
 
 /// The stores of this node, and their free space.
 #[derive(Clone)]
@@ -18,19 +19,22 @@ pub(crate) struct Stores {
     alone: Option<Arc<Store>>,
     /// On a manager: knows the space of the cluster.
     manager: Option<Arc<Manager>>,
+    /// On a standby manager: knows it from the active one.
+    standby: Option<Standby>,
     floor_reached: Arc<AtomicBool>,
 }
 
 impl Stores {
     /// The stores of a node with this role.
     pub(crate) fn of(role: &Role) -> Self {
-        let (all, alone, manager) = match role {
-            Role::Alone { store, .. } => (vec![Arc::clone(store)], Some(Arc::clone(store)), None),
-            Role::Manager(manager) => (Vec::new(), None, Some(Arc::clone(manager))),
-            Role::Standby(_) => (Vec::new(), None, None),
-            Role::Disk(disk) => (disk.stores(), None, None),
-        };
-        Self { all: all.into(), alone, manager, floor_reached: Arc::default() }
+        let (mut all, mut alone, mut manager, mut standby) = (Vec::new(), None, None, None);
+        match role {
+            Role::Alone { store, .. } => (all, alone) = (vec![Arc::clone(store)], Some(Arc::clone(store))),
+            Role::Manager(of) => manager = Some(Arc::clone(of)),
+            Role::Standby(of) => standby = Some(of.clone()),
+            Role::Disk(disk) => all = disk.stores(),
+        }
+        Self { all: all.into(), alone, manager, standby, floor_reached: Arc::default() }
     }
 
     /// All stores of this node.
@@ -57,7 +61,10 @@ impl Stores {
         if let Some(manager) = &self.manager {
             return Ok(manager.space());
         }
-        // Without any store, as on a standby manager, none is full.
+        if let Some(standby) = &self.standby {
+            return Ok(standby.reads().map(|manager| manager.space()).unwrap_or_default());
+        }
+        // Without any store none is full.
         let mut all = Space { floor_reached: !self.all.is_empty(), ..Space::default() };
         for store in self.all.iter() {
             let Space { total, free, floor, floor_reached } = store.space()?;

@@ -104,6 +104,18 @@ impl CapabilityKey {
         Self { id, derived: blake3::derive_key(CONTEXT, secret) }
     }
 
+    /// What another manager needs to sign with it. Whoever has this can make capabilities for the disk server.
+    #[must_use]
+    pub fn to_secret(&self) -> [u8; 32] {
+        self.derived
+    }
+
+    /// The key of another manager, from its number and [`CapabilityKey::to_secret`].
+    #[must_use]
+    pub fn from_secret(id: u32, derived: [u8; 32]) -> Self {
+        Self { id, derived }
+    }
+
     fn code(&self, bytes: &[u8]) -> blake3::Hash {
         blake3::keyed_hash(&self.derived, bytes)
     }

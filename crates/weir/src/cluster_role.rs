@@ -10,7 +10,7 @@ use disk::{Access, Disk, DiskError, OpenOptions};
 use disk_server::{DiskNode, DiskServer, DiskSettings, OnManagers, StoreAt};
 use foundation::disk_of;
 use manager::{Manager, ManagerNode, ManagerSettings, PlaceChecks};
-use types::BootId;
+use types::{BootId, NodeId};
 use xrootd::{Server, ServerConfig};
 
 use crate::Failure;
@@ -37,10 +37,14 @@ pub(crate) fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -
 }
 
 /// Starts the manager.
-pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), NotActive> {
-    let ManagerParts { config, foundation, links, boot, sockets, listen, security } = parts;
+pub(crate) fn manager_settings(config: &Config, node: NodeId) -> ManagerSettings {
     let copies = CopyRate { bytes_per_second: config.repair_rate, ..CopyRate::default() };
-    let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
+    ManagerSettings { node, grace: config.grace, copies, ..ManagerSettings::default() }
+}
+
+pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Arc<Manager>), NotActive> {
+    let ManagerParts { own, config, foundation, links, boot, sockets, listen, security } = parts;
+    let settings = manager_settings(config, *own);
     let engine = &foundation.names.engine;
     let place = PlaceChecks { has_lease: engine.has_lease(), is_lost: engine.has_lost_place() };
     let node =

@@ -90,6 +90,8 @@ pub(crate) struct StandbyStatus {
     pub(crate) active: Option<ActiveStatus>,
     /// Why the database does not answer; `None`: it does.
     pub(crate) database_trouble: Option<String>,
+    /// Whether it answers readers, or sends them to the active manager, too.
+    pub(crate) answers_readers: bool,
 }
 
 /// The active manager, as a standby knows it.
@@ -160,7 +162,7 @@ pub(crate) enum Judged {
         others: OtherManagersHealth,
     },
     /// A standby manager.
-    Standby { known: Arc<Known>, credentials: Arc<Credentials> },
+    Standby { known: Arc<Known>, readers: service::Standby, credentials: Arc<Credentials> },
     /// A disk server.
     Disk { server: Arc<DiskServer>, scrubs: Arc<StoreScrubs>, credentials: Arc<Credentials>, front: xrootd::Watch },
 }
@@ -266,8 +268,8 @@ impl NodeHealth {
                 });
                 StatusAnswer::Manager { health, status: Some(Box::new(status)) }
             }
-            Judged::Standby { known, credentials } => {
-                let (standby, trouble) = of_standby(known);
+            Judged::Standby { known, readers, credentials } => {
+                let (standby, trouble) = of_standby(known, readers.reads().is_some());
                 let health = judge(&Snapshot {
                     certificate_ends: Some(seconds(credentials.expires())),
                     managers: ManagersSnapshot { trouble, ..ManagersSnapshot::default() },
@@ -468,7 +470,7 @@ fn of_managers(others: &OtherManagersHealth, status: &StatusView) -> ManagersSna
 }
 
 /// What a standby manager knows, and why it could not take over or would be needed.
-fn of_standby(known: &Known) -> (StandbyStatus, Option<String>) {
+fn of_standby(known: &Known, answers_readers: bool) -> (StandbyStatus, Option<String>) {
     let (holder, is_connected, outage) = (known.holder(), known.is_connected(), known.outage());
     let active = holder.map(|holder| ActiveStatus {
         node: holder.node,
@@ -489,6 +491,7 @@ fn of_standby(known: &Known) -> (StandbyStatus, Option<String>) {
         standby_seconds: known.lasted().as_secs(),
         active,
         database_trouble: outage.map(|(_, why)| why),
+        answers_readers,
     };
     (standby, trouble)
 }

@@ -61,6 +61,7 @@ mod served_stores;
 mod space_watch;
 mod standby;
 mod standby_follower;
+mod standby_readers;
 mod store_add;
 mod store_scrubs;
 mod stores_file;

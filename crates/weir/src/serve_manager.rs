@@ -60,6 +60,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
 /// The parts that the manager's role uses.
 pub(crate) struct ManagerParts<'a> {
+    /// This manager.
+    pub(crate) own: NodeId,
     pub(crate) config: &'a Config,
     pub(crate) foundation: &'a ManagerFoundation,
     pub(crate) links: &'a Arc<Links>,
@@ -184,7 +186,7 @@ fn take_turn(
                 Some(waited) => waited,
                 None => {
                     let us = joined.map_or_else(|| founder(data), Ok)?;
-                    standby::serve_until_free(process, &known, &looks, us)?
+                    standby::serve_until_free(process, &known, &looks, us, database)?
                 }
             }
         }
@@ -257,6 +259,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
     let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
     let (started, manager) = cluster_role::start_manager(&ManagerParts {
+        own,
         config,
         foundation: &foundation,
         links: &links,
@@ -347,7 +350,10 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
     };
     let registration = registration(&foundation, &authority, &manager, own);
     let registration = match place {
-        Some(_) => registration.sharing(administrators, stored),
+        Some(_) => {
+            let of = Arc::clone(&manager);
+            registration.sharing(administrators, stored, Box::new(move || of.cluster_state()))
+        }
         None => registration,
     };
     start_links(&links, &sockets.nodes()?, services, registration, &started)?;

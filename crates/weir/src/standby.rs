@@ -1,4 +1,5 @@
-//! A manager that waits until it can take over: it sends clients, nodes and commands to the active manager, and keeps the files that all managers have.
+//! A manager that waits until it can take over: it answers readers, sends all other clients, nodes and commands to the active manager, and keeps the files
+//! that all managers have.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use control::{Answers, Caller, Control, ControlRequest, Reply, gate};
 use database::{DatabaseError, Holder, PlaceWatch, Standing, Vacancy};
+use foundation::DatabaseSettings;
 use link::admin::{
     AdminError, AdminGrant, AdminHandler, AdminName, AdminService, AdminStore, AdminStream, PresentedInvitation,
 };
@@ -29,6 +31,7 @@ use crate::metrics::{ClusterSource, ScrubSource, Sources};
 use crate::open_connections::OpenConnections;
 use crate::serve_manager::{administrators, on_admission};
 use crate::standby_follower::Follower;
+use crate::standby_readers::Readers;
 use crate::{Failure, admin_api, cluster_role, serve, supervisor};
 
 /// How often it looks whether the place is free.
@@ -241,6 +244,7 @@ pub(crate) fn serve_until_free(
     known: &Arc<Known>,
     looks: &Looks,
     (authority, identity): (Arc<Authority>, Identity),
+    database: &DatabaseSettings,
 ) -> Result<Waited, Failure> {
     let config = process.reload.borrow().in_force().clone();
     let sockets = process.sockets()?;
@@ -250,9 +254,14 @@ pub(crate) fn serve_until_free(
     let mut server_config = cluster_role::server_config(&config, process.listen, process.boot)?;
     process.security.give_to(&mut server_config, false);
     let audit = server_config.service.audit.clone();
-    let role = service::Role::Standby(known.active.clone());
+    let readers = Readers::new(service::Standby::new(known.active.clone(), database.names_to_read()));
+    let role = service::Role::Standby(readers.standby.clone());
     let server = xrootd::Server::start_on(sockets.clients()?, server_config, role).map_err(serve::not_served)?;
-    let judged = Judged::Standby { known: Arc::clone(known), credentials: Arc::clone(&credentials) };
+    let judged = Judged::Standby {
+        known: Arc::clone(known),
+        readers: readers.standby.clone(),
+        credentials: Arc::clone(&credentials),
+    };
     let health = Arc::new(NodeHealth::new(judged, Arc::clone(process.data.directory()), Vec::new(), audit.clone()));
     let administrators = administrators(&process.data)?;
     let open = Arc::new(OpenConnections::default());
@@ -274,7 +283,9 @@ pub(crate) fn serve_until_free(
     links
         .start(&sockets.nodes()?, others, registration, Arc::new(NoMessages))
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))?;
-    let follower = Follower::start(known, &links, &authority, administrators, sockets)?;
+    let readers = Arc::new(readers);
+    readers.adjust(&config, known.own);
+    let follower = Follower::start(known, &links, &authority, administrators, sockets, Arc::clone(&readers))?;
     let renewal = follower.renew(identity, &process.data, credentials, &links, &authority)?;
     let mut for_users = crate::people::People::listen(&config, &answers, &audit)?;
     let mut control = Control::start(process.data.directory(), answers, audit.clone())
@@ -285,7 +296,7 @@ pub(crate) fn serve_until_free(
         embedded: None,
         database: None,
         store: None,
-        cluster: Some(ClusterSource::Standby),
+        cluster: Some(ClusterSource::Standby(readers.standby.clone())),
         scrub: ScrubSource::None,
         health: Arc::clone(&health),
     });
@@ -296,6 +307,7 @@ pub(crate) fn serve_until_free(
         if process.reload(&server) {
             open.cut_people();
             for_users.iter().for_each(Control::cut);
+            readers.adjust(process.reload.borrow().in_force(), known.own);
         }
     };
     let soon = || {

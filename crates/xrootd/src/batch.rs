@@ -108,7 +108,12 @@ fn begin(
         Ok(path) => path,
         Err(request_error) => return Err((request_error, reply)),
     };
-    if let (Some(elsewhere), false) = (service.names_elsewhere(), matches!(entry.op, Op::Create { .. })) {
+    let elsewhere = match entry.op {
+        Op::Create { .. } => None,
+        Op::Stat => service.reads_elsewhere(&session.caller()),
+        Op::Remove | Op::Open { .. } | Op::Unknown(_) => service.names_elsewhere(),
+    };
+    if let Some(elsewhere) = elsewhere {
         return Err((elsewhere.into(), reply));
     }
     match entry.op {

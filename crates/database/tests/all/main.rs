@@ -4,6 +4,7 @@
 mod cached;
 mod copies;
 mod faults;
+mod following;
 mod harness;
 mod leases;
 mod places;

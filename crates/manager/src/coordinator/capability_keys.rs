@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use cluster::Time;
-use node::{FromManager, Keys};
+use node::{FromManager, Keys, SigningKey};
 use types::NodeId;
 use types::capability::CapabilityKey;
 
@@ -32,6 +32,11 @@ impl ServerKeys {
     /// The key that signs.
     pub(super) fn signing(&self) -> Option<&CapabilityKey> {
         self.signing.as_ref().map(|(key, _)| key)
+    }
+
+    /// The key of the active manager, in a standby.
+    pub(super) fn followed(key: &SigningKey) -> Self {
+        Self { signing: Some((CapabilityKey::from_secret(key.id, key.secret), Time::default())), next: None }
     }
 
     /// The highest number that a key of this server has; 0 if it has none.

@@ -7,6 +7,7 @@
 mod capability_keys;
 mod default_policy;
 mod fencing;
+mod following;
 mod groups;
 mod hosts;
 mod lost_stores;
@@ -132,6 +133,7 @@ impl Coordinator {
         let cut_off = names.read(namespace::cut_off)?;
         let view = ClusterView {
             version: 1,
+            clock,
             grace: settings.grace,
             clients_at: None,
             client_locations: Arc::default(),

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use cluster::placement::{Load, Map, StoreInfo, StoreState};
 use link::{Role, Roles};
 use namespace::{MemberEntry, StoreEntry, WantedState};
-use node::{MANAGERS_MAX, ManagerAddress, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport};
+use node::{
+    ClusterState, MANAGERS_MAX, ManagerAddress, NodeState, STORE_ADDRESSES_MAX, SigningKey, StoreAddress,
+    StoreAddressPage, StoreReport,
+};
 use store::Space;
 use types::capability::CapabilityKey;
 use types::{ClientAddress, Location, NodeId, StoreId};
@@ -313,6 +316,52 @@ impl Servers {
             addresses: pages.next().unwrap_or_default(),
         };
         (0..count).map(page).collect()
+    }
+
+    /// The disk servers, for a standby manager. Their sessions are not here.
+    pub(super) fn states(&self) -> impl Iterator<Item = NodeState> {
+        self.nodes.iter().filter(|(_, server)| !server.addresses.is_empty()).map(|(node, server)| NodeState {
+            node: *node,
+            boot_generation: None,
+            session: None,
+            is_connected: server.is_connected,
+            seen_at: server.seen_at,
+            key: server.keys.signing().map(|key| SigningKey { id: key.id, secret: key.to_secret() }),
+        })
+    }
+
+    /// The stores that are away although their node is there.
+    pub(super) fn absent(&self) -> Vec<StoreId> {
+        self.stores.values().filter(|info| !self.is_served(info.node, info.store)).map(|info| info.store).collect()
+    }
+
+    /// How busy the stores are that are not idle, in thousandths.
+    pub(super) fn loads(&self) -> Vec<(StoreId, u16)> {
+        let loads = self.stores.values().map(|info| (info.store, info.load.permille()));
+        loads.filter(|(_, load)| *load > 0).collect()
+    }
+
+    /// Takes over what the active manager knows of the nodes and stores in the lists.
+    pub(super) fn follow(&mut self, state: &ClusterState) {
+        for NodeState { node, is_connected, seen_at, key, .. } in &state.nodes {
+            let Some(server) = self.nodes.get_mut(node) else { continue };
+            (server.is_connected, server.seen_at) = (*is_connected, *seen_at);
+            server.keys = key.as_ref().map(ServerKeys::followed).unwrap_or_default();
+        }
+        let (absent, loads): (BTreeSet<_>, BTreeMap<_, _>) =
+            (state.absent.iter().collect(), state.loads.iter().copied().collect());
+        let mut served: BTreeMap<NodeId, BTreeSet<StoreId>> = BTreeMap::new();
+        for info in self.stores.values_mut() {
+            info.load = Load::from_permille(loads.get(&info.store).copied().unwrap_or_default());
+            let of_node = served.entry(info.node).or_default();
+            if !absent.contains(&info.store) {
+                of_node.insert(info.store);
+            }
+        }
+        for (node, served) in served {
+            self.set_served(node, served);
+        }
+        self.locations = self.find_places();
     }
 
     /// Records whether a node is connected.

@@ -11,6 +11,7 @@ use cluster::{Fences, Presence, Sessions, StoreStatus, Time};
 use types::{InSyncReplica, LocationRanges, NodeId, StoreId};
 
 use crate::World;
+use crate::capability_clock::CapabilityClock;
 use crate::coordinator::servers::Servers;
 
 /// The cluster at one moment. Views share the parts that do not differ between them.
@@ -18,6 +19,8 @@ use crate::coordinator::servers::Servers;
 pub(crate) struct ClusterView {
     /// Rises with each view that is published.
     pub(crate) version: u64,
+    /// The clock by which capabilities expire.
+    pub(crate) clock: CapabilityClock,
     /// How long the manager waits for a writer without a primary.
     pub(crate) grace: Duration,
     /// The manager's address for clients, `host:port`.

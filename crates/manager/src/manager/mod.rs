@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::{Content, FileState, Namespace, NsError, OpenWrite};
-use node::{ClientPresence, ManagerAddress, Summed};
+use node::{ClientPresence, ClusterState, ManagerAddress, STATE_LENGTHS_MAX, Summed};
 use store::Space;
 use types::striping::StripedOpenWrite;
 use types::{
@@ -92,7 +92,7 @@ impl Manager {
             names_again(),
             world_again(),
             Arc::clone(&coordinator),
-            (clock, settings.capability_lifetime),
+            settings.capability_lifetime,
             without_primary.clone(),
             Arc::clone(&known_damage),
         ));
@@ -205,6 +205,13 @@ impl Manager {
     pub fn adjust(&self, grace: Duration, copied_bytes_per_second: u64) {
         self.coordinator.set_grace(grace);
         self.copies.set_bytes_per_second(copied_bytes_per_second);
+    }
+
+    /// What a standby manager needs to answer readers, beside the namespace.
+    #[must_use]
+    pub fn cluster_state(&self) -> ClusterState {
+        let lengths = self.open_lengths.all(STATE_LENGTHS_MAX);
+        self.view.get().to_state(self.world.now(), lengths)
     }
 
     /// The space of all stores together.

@@ -21,7 +21,6 @@ use node::Activity;
 use types::NodeId;
 
 use crate::World;
-use crate::capability_clock::CapabilityClock;
 use crate::coordinator::{Coordinator, PublishedView};
 use crate::known_damage::KnownDamage;
 use crate::names::Names;
@@ -43,7 +42,6 @@ pub(crate) struct OpenService {
     world: Arc<dyn World>,
     /// Makes groups for new files, and fences stores.
     coordinator: Arc<Coordinator>,
-    clock: CapabilityClock,
     capability_lifetime: Duration,
     without_primary: WritesWithoutPrimary,
     /// Damaged replicas, for readers that have tried all others.
@@ -64,7 +62,7 @@ impl OpenService {
         names: Names,
         world: Arc<dyn World>,
         coordinator: Arc<Coordinator>,
-        (clock, capability_lifetime): (CapabilityClock, Duration),
+        capability_lifetime: Duration,
         without_primary: WritesWithoutPrimary,
         known_damage: Arc<KnownDamage>,
     ) -> Self {
@@ -77,7 +75,6 @@ impl OpenService {
             view,
             world,
             coordinator,
-            clock,
             capability_lifetime,
             without_primary,
             known_damage,

@@ -551,7 +551,7 @@ impl OpenService {
         };
         let to = To::Replica(Grant { store, session, group, rights });
         let layout = Layout { to, shard: replica.index, ino, mode, mtime, may_reach };
-        let until = self.clock.time(now).plus(lifetime);
+        let until = view.clock.time(now).plus(lifetime);
         seal(
             view,
             now,

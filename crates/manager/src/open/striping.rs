@@ -248,7 +248,7 @@ impl OpenService {
         // announced.
         let rights_of_units = rights_of_units.filter(|_| may_reach.is_none());
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
-        let until = self.clock.time(now).plus(lifetime);
+        let until = view.clock.time(now).plus(lifetime);
         let (path, epoch) = (PathHash::of(&open_request.path), u64::from(epoch));
         let to = seal(&view, now, store, Sealed { principal, path, object, rights, epoch, layout, until })?;
         Redirect { striped: direct.filter(|_| open_request.is_direct), ..to }.followed_by(open_request)

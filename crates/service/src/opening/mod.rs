@@ -176,8 +176,10 @@ impl Service {
         if self.is_stopping() {
             return answer.give(Err(Error::wait_for_restart()));
         }
-        if let Role::Standby(active) = &self.role {
-            return answer.give(Err(active.elsewhere()));
+        if let Role::Standby(standby) = &self.role {
+            let standby = standby.clone();
+            let answer = self.audited_open(&caller, &open, None, answer);
+            return self.redirect_reader_of_standby(&standby, &caller, &open, answer);
         }
         // A client that returns to the manager still presents its old capability, so ignore it there.
         if let (Role::Disk(disk), true) = (&self.role, open.hints.capability.is_some()) {

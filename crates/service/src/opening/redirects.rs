@@ -10,12 +10,13 @@ use types::capability::Capability;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
 use types::{ClientAddress, ErrorCode, NsPath, RequestNumber, StoreId};
 
-use super::{Hints, Open, UnitHint};
+use super::{Hints, Intent, Open, UnitHint};
 use crate::answer::Answer;
 use crate::caller::Caller;
 use crate::error::{Error, Redirect};
 use crate::names::wall_clock;
 use crate::service::{Role, Service};
+use crate::standby::Standby;
 use crate::third_party::{PullLeave, PullSource};
 
 impl Hints {
@@ -50,6 +51,34 @@ impl Service {
             Ok(to) => self.redirect_by_policy(manager, caller, (open, to), answer),
             Err(error) => answer.give(Err(Error::of_opening(&open.path, &error))),
         }
+    }
+
+    /// Redirects an open for reading in a standby manager. A client that finds only what is complete is sent to a disk server, everybody else to the
+    /// active manager.
+    pub(super) fn redirect_reader_of_standby<T>(
+        &self,
+        standby: &Standby,
+        caller: &Caller,
+        open: &Open,
+        answer: impl Answer<T>,
+    ) {
+        let elsewhere = || Err(standby.active.elsewhere());
+        let (Intent::Read, None, Some(manager)) = (open.intent, self.reads_elsewhere(caller), standby.reads()) else {
+            return answer.give(elsewhere());
+        };
+        let unit = match unit_of(open.hints.unit, UNIT_OF_KEY, |unit| unit.of) {
+            Ok(unit) => unit,
+            Err(error) => return answer.give(Err(error)),
+        };
+        let opened = manager.open_read(&open.hints.open_request(caller, &open.path), &open.path, open.partial, unit);
+        answer.give(match opened {
+            Ok(to) if to.unfinished.is_some() => elsewhere(),
+            Ok(to) => Err(Error::redirect(to)),
+            Err(error) => {
+                let error = Err(Error::of_opening(&open.path, &error));
+                if self.was_tried_at_active(&open.hints.tried) { error } else { self.unless_active_knows_more(error) }
+            }
+        });
     }
 
     /// Redirects an open for writing.
@@ -152,7 +181,7 @@ impl Service {
     pub fn names_elsewhere(&self) -> Option<Error> {
         match &self.role {
             Role::Disk(disk) => Some(to_manager(disk)),
-            Role::Standby(active) => Some(active.elsewhere()),
+            Role::Standby(standby) => Some(standby.active.elsewhere()),
             Role::Alone { .. } | Role::Manager(_) => None,
         }
     }
@@ -169,9 +198,17 @@ impl Service {
     }
 
     fn located(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<ClientAddress>, Error> {
-        if let Role::Manager(manager) = &self.role {
-            let found = manager.locate(&hints.open_request(caller, path), path);
-            let found = found.map_err(|error| Error::of_opening(path, &error))?;
+        if let Some(elsewhere) = self.reads_elsewhere(caller) {
+            return Err(elsewhere);
+        }
+        let request = || hints.open_request(caller, path);
+        let found = match &self.role {
+            Role::Manager(manager) => Some(manager.locate(&request(), path)),
+            Role::Standby(standby) => standby.reads().map(|manager| manager.locate(&request(), path)),
+            Role::Alone { .. } | Role::Disk(_) => None,
+        };
+        if let Some(found) = found {
+            let found = self.unless_active_knows_more(found.map_err(|error| Error::of_opening(path, &error)))?;
             if !found.is_empty() {
                 return Ok(found);
             }

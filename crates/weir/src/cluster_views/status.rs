@@ -94,7 +94,7 @@ fn in_words(answer: &StatusAnswer) -> Vec<String> {
 }
 
 fn of_standby(standby: &StandbyStatus) -> Vec<String> {
-    let StandbyStatus { node, standby_seconds, active, database_trouble } = standby;
+    let StandbyStatus { node, standby_seconds, active, database_trouble, answers_readers } = standby;
     let active = match active {
         Some(ActiveStatus { node, nodes, clients, is_connected }) => {
             let is_away = if *is_connected { "" } else { ", without a connection" };
@@ -108,6 +108,10 @@ fn of_standby(standby: &StandbyStatus) -> Vec<String> {
         match database_trouble {
             Some(why) => format!("the database does not answer: {why}"),
             None => "the database answers".to_owned(),
+        },
+        match answers_readers {
+            true => "readers are answered here".to_owned(),
+            false => "readers are sent to the active manager".to_owned(),
         },
     ]
 }

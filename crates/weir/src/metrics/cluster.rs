@@ -34,7 +34,7 @@ pub enum ClusterSource {
         space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
     },
     /// A standby manager.
-    Standby,
+    Standby(service::Standby),
     /// A disk server.
     Disk(Arc<DiskServer>),
 }
@@ -44,7 +44,7 @@ impl ClusterSource {
     pub(super) fn own_space(&self, space: Option<Space>) -> Option<Space> {
         match self {
             Self::Manager { space, .. } => space(),
-            Self::Standby => None,
+            Self::Standby(_) => None,
             Self::Disk(_) => space,
         }
     }
@@ -55,7 +55,11 @@ impl ClusterSource {
                 .sample(u8::from(matches!(self, Self::Manager { .. })));
         }
         match self {
-            Self::Standby => {}
+            Self::Standby(standby) => {
+                let help = "1 while this standby answers readers, 0 while it sends them to the active manager";
+                out.family("weir_standby_answers_readers", Kind::Gauge, help)
+                    .sample(u8::from(standby.reads().is_some()));
+            }
             Self::Manager { manager, .. } => match manager.top_view() {
                 Ok(view) => of_manager(out, &view),
                 Err(error) => tracing::warn!("the cluster's metrics cannot be computed: {error}"),

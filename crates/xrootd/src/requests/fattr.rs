@@ -72,6 +72,9 @@ impl Connection {
             FattrOp::Set { pairs, .. } => (pairs.into_iter().map(|(name, _)| name).collect(), false),
             FattrOp::List { .. } => return Err(why),
         };
+        if let RequestError::Redirect(_) = why {
+            return Err(why);
+        }
         let number = match why.number() {
             // The request failed before the file was looked up.
             ErrorNumber::FILE_NOT_OPEN

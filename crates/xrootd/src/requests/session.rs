@@ -20,9 +20,9 @@ impl Connection {
     /// kXR_protocol.
     pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<Result<(), RequestError>, Stop> {
         let what = match self.front.service.role() {
-            Role::Manager(_) => ServerFlags::IS_MANAGER,
-            // A stock client that was redirected by a manager goes back there if a file does not exist, again and again: so a standby is none.
-            Role::Alone { .. } | Role::Disk(_) | Role::Standby(_) => ServerFlags::IS_SERVER,
+            // A stock client goes back to the manager that has redirected it, if a disk server dies. So a standby is one, too.
+            Role::Manager(_) | Role::Standby(_) => ServerFlags::IS_MANAGER,
+            Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
         };
         let mut flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
         let tls = self.front.config.tls.clone();

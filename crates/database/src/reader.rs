@@ -1,0 +1,65 @@
+//! [`PostgresReader`]: the entries of a database whose changes another process makes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use kv::{Durability, Kv, KvError, Op, OpDone, Read};
+use parking_lot::Mutex;
+
+use crate::cache::{Cache, Seen};
+use crate::place_lease::{OwnLease, Terms};
+use crate::pool::Pool;
+use crate::session::{Connector, Limits};
+use crate::snapshot::{Snapshot, Source};
+use crate::{DatabaseAddress, PostgresConfig};
+
+/// Keys and values in a database of PostgreSQL's family, for reading. Each snapshot begins with a transaction of its own, so it sees everything that was
+/// acknowledged before. It never shows less than an earlier snapshot of this value has shown: a server that lacks that is not read from.
+///
+/// It connects when somebody reads.
+pub struct PostgresReader {
+    connector: Arc<Connector>,
+    pool: Pool,
+    /// Empty: what another process changes is known from the database alone.
+    cache: Cache,
+    /// None is held.
+    lease: Mutex<OwnLease>,
+}
+
+impl PostgresReader {
+    /// Reads what the committer `name` writes to the database at `address`. Of `config` it uses what is about readers.
+    #[must_use]
+    pub fn new(address: &DatabaseAddress, name: &str, config: &PostgresConfig) -> Self {
+        let limits = Limits { statement: config.statement, lock: config.lock };
+        let connector = Arc::new(Connector::new(address.clone(), limits));
+        connector.acknowledged.begin_to_follow(name);
+        let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
+        let now = Instant::now();
+        let mut lease = OwnLease::new(Terms::DEFAULT, now);
+        lease.end(now);
+        Self { connector, pool, cache: Cache::new(Seen { batch: 0, fence: 0 }, 0), lease: Mutex::new(lease) }
+    }
+
+    /// Round trips to the database since the start.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.connector.round_trips.load(Ordering::Relaxed)
+    }
+}
+
+impl Kv for PostgresReader {
+    fn snapshot(&self) -> Box<dyn Read + Send + '_> {
+        Box::new(Snapshot::new(Source {
+            pool: &self.pool,
+            cache: &self.cache,
+            lease: &self.lease,
+            may_be_cached: false,
+            follows: Some(&self.connector.acknowledged),
+        }))
+    }
+
+    fn submit(&self, _: Durability, _: Op, done: OpDone) {
+        done(Err(KvError::Stopped { reason: "another process makes the changes of this database".into() }));
+    }
+}
