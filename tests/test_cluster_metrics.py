@@ -209,7 +209,7 @@ def test_the_documents_list_every_metric(cluster):
     page = (ROOT / "docs/reference/metrics.md").read_text()
     every_node, text = page.split("\n## Nodes of a cluster\n")
     every = dict(re.findall(r"^\| `((?:weir|process)_\w+)` \| (\w+) \|", every_node, re.MULTILINE))
-    of_role = {"manager": {}, "disk server": {}, "manager with a database": {}}
+    of_role = {"manager": {}, "disk server": {}, "manager with a database": {}, "standby manager": {}}
     for name, kind, role in re.findall(r"^\| `(weir_\w+)` \| (\w+) \| ([a-z ]+) \|", text, re.MULTILINE):
         of_role[role][name] = kind
     without = re.search(r"A disk server exports all except (.+?)\.", text).group(1)

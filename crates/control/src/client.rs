@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(managers(r#"{"ok":1,"managers":["m1","m1:0",3,"a b:1","a\nb:1","m2:1"]}"#), "m2:1");
         assert_eq!(managers(r#"{"ok":1,"managers":"m1:1"}"#), "");
         let many = serde_json::json!({ "ok": 1, "managers": vec!["m:1"; 40] });
-        assert_eq!(managers(&many.to_string()).split(' ').count(), MANAGERS_MAX);
+        assert_eq!(managers(&many.to_string()).split(' ').count(), ADDRESSES_MAX);
     }
 
     #[test]

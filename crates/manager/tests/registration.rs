@@ -13,11 +13,10 @@ use link::{
     Authority, Credentials, Identity, JoinService, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey,
     PeerIdentity, Roles, Settings, TokenError, TokenRequest, TokenStore as _,
 };
-use manager::OtherManagers;
-use manager::StoredFiles;
 use manager::administrators::Administrators;
 use manager::registration::ManagerRegistration;
 use manager::tokens::Tokens;
+use manager::{OtherManagers, StoredFiles, other_managers};
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
 use node::links::{Links, Peer, Received, Receiver, RegistrationHandler as _};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
