@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use kv::Chain;
 use parking_lot::RwLock;
 
-use crate::fetched::{Fetched, Needs, Range, beginning_with, walk_chain};
+use crate::chains::{beginning_with, walk_chain};
+use crate::fetched::Fetched;
+use crate::needs::{Needs, Range};
 
 /// Batches of which it is remembered what they changed, and the most of these keys. A reader that is slower cannot be told whether what it knows is old.
 const RECENT_BATCHES: usize = 4096;
@@ -82,16 +84,38 @@ impl Cache {
 
     /// Adds to `known` what is wanted, if all of it is known. Returns the batch as of which that holds.
     pub(crate) fn supply(&self, who: For, needs: &Needs, known: &mut Fetched) -> Option<i64> {
+        self.copy_to(who, known, |state, found| {
+            needs.keys.iter().all(|key| state.copy(key, found))
+                && needs.ranges.iter().all(|range| state.copy_range(range, found))
+                && needs.chains.iter().all(|chain| state.copy_chain(chain, found))
+        })
+    }
+
+    /// Adds to `known` what is known of `needs`. Returns the batch as of which that holds, unless nobody may use it now.
+    pub(crate) fn supply_part(&self, who: For, needs: &Needs, known: &mut Fetched) -> Option<i64> {
+        self.copy_to(who, known, |state, found| {
+            for key in &needs.keys {
+                state.copy(key, found);
+            }
+            for range in &needs.ranges {
+                state.copy_range(range, found);
+            }
+            for chain in &needs.chains {
+                state.copy_part_of_chain(chain, found);
+            }
+            true
+        })
+    }
+
+    /// Adds to `known` what `copy` has found, if it says so. All of that is of one state.
+    fn copy_to(&self, who: For, known: &mut Fetched, copy: impl FnOnce(&State, &mut Found) -> bool) -> Option<i64> {
         let (at, found, uses_old) = {
             let state = self.state.read();
             if who == For::Reader && state.batch < state.seen {
                 return None;
             }
             let mut found = Found::default();
-            let is_known = needs.keys.iter().all(|key| state.copy(key, &mut found))
-                && needs.ranges.iter().all(|range| state.copy_range(range, &mut found))
-                && needs.chains.iter().all(|chain| state.copy_chain(chain, &mut found));
-            if !is_known {
+            if !copy(&state, &mut found) || found.entries.is_empty() {
                 return None;
             }
             (Seen { batch: state.batch, fence: state.fence }, found.entries, found.uses_old)
@@ -266,6 +290,18 @@ impl State {
             Some(most) => self.copy_range(&beginning_with(key, most), found),
         })
     }
+
+    /// Copies those entries of a chain that are known.
+    fn copy_part_of_chain(&self, chain: &Chain, found: &mut Found) {
+        let find = |key: &[u8]| self.get(key);
+        walk_chain(chain, find, |key, most| {
+            match most {
+                None => self.copy(&key, found),
+                Some(most) => self.copy_range(&beginning_with(key, most), found),
+            };
+            true
+        });
+    }
 }
 
 #[cfg(test)]
@@ -395,7 +431,7 @@ mod tests {
 
     #[test]
     fn what_is_supplied_is_what_the_database_had_and_nobody_sees_an_earlier_state_later() {
-        let mut supplied = [0; 2];
+        let (mut supplied, mut parts) = ([0; 2], 0);
         for seed in 0..300 {
             // Small enough to forget, and large enough to forget nothing.
             let bytes = if seed % 3 == 0 { 3000 } else { 1 << 20 };
@@ -429,8 +465,15 @@ mod tests {
                         let needs = world.needs();
                         let mut found = Fetched::default();
                         let who = if world.rng.random_bool(0.5) { For::Reader } else { For::Committer };
+                        let mut part = Fetched::default();
+                        if let Some(batch) = world.cache.supply_part(who, &needs, &mut part) {
+                            world.assert_exact(&part, batch);
+                            assert!(who == For::Committer || batch >= seen, "a reader has seen {seen}");
+                            parts += 1;
+                        }
                         let Some(batch) = world.cache.supply(who, &needs, &mut found) else { continue };
                         world.assert_exact(&found, batch);
+                        assert!(part.entries().len() >= found.entries().len());
                         if who == For::Reader {
                             assert!(batch >= seen, "a reader has seen {seen}, and gets {batch}");
                         }
@@ -451,6 +494,7 @@ mod tests {
             }
         }
         assert!(supplied.iter().all(|count| *count > 1000), "{supplied:?}");
+        assert!(parts > supplied.iter().sum::<i32>() + 5000, "{parts}, {supplied:?}");
     }
 
     #[test]

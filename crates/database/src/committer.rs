@@ -1,24 +1,22 @@
 //! The committer: takes queued operations, runs them together in one transaction of the database, and commits them in one round trip.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kv::KvError;
 use kv::committing::{Answers, Completions, OpResult, Queue, Request, WriteSet, commit_until_closed, run_one};
-use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 use parking_lot::Mutex;
 
 use crate::away::Away;
-use crate::cache::{Cache, For};
-use crate::fetched::{Fetched, Needs, Range, Scanned};
+use crate::cache::Cache;
+use crate::fetched::Fetched;
 use crate::pause::pause;
+use crate::pending::Pending;
 use crate::place::{LastBatch, Place};
 use crate::session::{Begin, Commit, Connector, Session};
 use crate::{DatabaseError, PostgresConfig, PostgresStats};
 
-/// Entries of one fetch for an operation that scans more than it announced.
-const FETCH: u32 = 512;
 /// Runs of a batch that all find something unknown. A longest path with links needs some dozens.
 const RUNS_MAX: u32 = 200;
 /// How often a batch is tried on a new connection at least, however long it takes.
@@ -278,21 +276,22 @@ impl Committer {
         part: &mut Part,
         parts: &mut VecDeque<Part>,
     ) -> Result<Vec<OpResult>, Failed> {
-        let view = Pending::default();
+        let cache = Arc::clone(&self.cache);
+        let view = Pending::new(&cache);
         let mut begin = Begin::Changing;
         let mut writes = WriteSet::default();
         let mut ran = Vec::new();
-        let mut trusts_cache = false;
         for run in 0.. {
             ran.clear();
             let _ = writes.take();
             for request in &mut part.requests {
+                view.begin_operation();
                 ran.push(run_one(request, &view, &mut writes));
                 if writes.weight() >= self.config.batch_bytes {
                     break;
                 }
             }
-            let needs = view.needs.take();
+            let needs = view.take_needs();
             if needs.is_empty() {
                 break;
             }
@@ -300,16 +299,12 @@ impl Committer {
                 let _ = session.roll_back();
                 return Err(Failed::Refused(DatabaseError::Failed("an operation never stops asking for more".into())));
             }
-            if self.cache.supply(For::Committer, &needs, &mut view.known.borrow_mut()).is_some() {
-                trusts_cache = true;
-                continue;
-            }
             let mut found = Fetched::default();
             if let Err(error) = session.fetch(begin, &needs, &mut found) {
                 return Err(self.undone(session, error));
             }
             self.cache.learn(self.place.at(), &found);
-            view.known.borrow_mut().absorb(found);
+            view.absorb(found);
             begin = Begin::Not;
         }
         // Operations for which the batch has no room.
@@ -320,7 +315,7 @@ impl Committer {
         let changes = writes.take();
         let is_begun = begin == Begin::Not;
         // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
-        let is_proven = !trusts_cache || self.place.has_lease(Instant::now());
+        let is_proven = !view.trusts_cache() || self.place.has_lease(Instant::now());
         let committed = if changes.is_empty() && is_proven {
             let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
             ended.map_or_else(Commit::Undone, |()| Commit::Done)
@@ -432,41 +427,5 @@ impl Part {
             (request.done, result)
         };
         self.requests.into_iter().zip(ran).map(answer).collect()
-    }
-}
-
-/// What the operations of a batch read: what is known, and a list of what is not.
-#[derive(Default)]
-struct Pending {
-    known: RefCell<Fetched>,
-    needs: RefCell<Needs>,
-}
-
-impl Read for Pending {
-    fn prefetch(&self, wanted: &dyn Fn() -> Vec<Prefetch>) -> Result<(), KvError> {
-        // It may read here itself.
-        let wanted = wanted();
-        let is_known = self.needs.borrow_mut().add(wanted, &self.known.borrow());
-        if is_known { Ok(()) } else { Err(KvError::NotFetched) }
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        match self.known.borrow().get(key) {
-            Some(known) => Ok(known.map(<[u8]>::to_vec)),
-            None => {
-                self.needs.borrow_mut().keys.insert(key.to_vec());
-                Err(KvError::NotFetched)
-            }
-        }
-    }
-
-    fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError> {
-        match self.known.borrow().scan(start, end, order, visit) {
-            Scanned::Done => Ok(()),
-            Scanned::Missing { start, end } => {
-                self.needs.borrow_mut().add_range(Range { start, end, order, most: FETCH });
-                Err(KvError::NotFetched)
-            }
-        }
     }
 }

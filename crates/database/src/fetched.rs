@@ -1,89 +1,12 @@
 //! What a transaction knows of the database: entries and absences that it has fetched.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use kv::{Chain, Follow, ID_LEN, Prefetch, ScanOrder, Visit};
+use kv::{Chain, ScanOrder, Visit};
 
-/// Longer than any key's end: a key that begins with `x` lies between `x` and `x` with these behind it.
-const BEHIND: [u8; 256] = [0xff; 256];
-
-/// Entries of a range that must be fetched.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Range {
-    pub(crate) start: Vec<u8>,
-    pub(crate) end: Vec<u8>,
-    pub(crate) order: ScanOrder,
-    pub(crate) most: u32,
-}
-
-/// What must be fetched.
-#[derive(Default, Debug)]
-pub(crate) struct Needs {
-    pub(crate) keys: BTreeSet<Vec<u8>>,
-    pub(crate) ranges: Vec<Range>,
-    pub(crate) chains: Vec<Chain>,
-}
-
-impl Needs {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.ranges.is_empty() && self.chains.is_empty()
-    }
-
-    pub(crate) fn add_range(&mut self, range: Range) {
-        if !self.ranges.contains(&range) {
-            self.ranges.push(range);
-        }
-    }
-
-    /// Adds a chain. Chains with the same names are fetched as one.
-    fn add_chain(&mut self, chain: Chain) {
-        let same = self.chains.iter_mut().find(|other| {
-            other.names == chain.names
-                && other.first == chain.first
-                && other.prefix == chain.prefix
-                && other.id_at == chain.id_at
-        });
-        match same {
-            Some(other) => {
-                for follow in chain.follow {
-                    if !other.follow.contains(&follow) {
-                        other.follow.push(follow);
-                    }
-                }
-            }
-            None => self.chains.push(chain),
-        }
-    }
-
-    /// Adds what of `wanted` is not known. Returns whether all of it is.
-    pub(crate) fn add(&mut self, wanted: Vec<Prefetch>, known: &Fetched) -> bool {
-        let mut is_known = true;
-        for one in wanted {
-            match one {
-                Prefetch::Key(key) => {
-                    if known.get(&key).is_none() {
-                        is_known = false;
-                        self.keys.insert(key);
-                    }
-                }
-                Prefetch::Range { start, end, most } => {
-                    if start < end && known.range_around(&start).is_none() {
-                        is_known = false;
-                        self.add_range(Range { start, end, order: ScanOrder::Ascending, most: most.max(1) });
-                    }
-                }
-                Prefetch::Chain(chain) => {
-                    if !known.knows_chain(&chain) {
-                        is_known = false;
-                        self.add_chain(chain);
-                    }
-                }
-            }
-        }
-        is_known
-    }
-}
+use crate::chains::{beginning_with, walk_chain};
+use crate::needs::Range;
 
 /// How a scan of what is known ended.
 #[derive(PartialEq, Eq, Debug)]
@@ -109,6 +32,11 @@ pub(crate) struct Fetched {
 const ENTRY_BYTES: usize = 64;
 
 impl Fetched {
+    /// Whether it says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.ranges.is_empty()
+    }
+
     /// What it takes, about, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -126,7 +54,7 @@ impl Fetched {
 
     /// Adds what `other` knows of the same state of the database.
     pub(crate) fn absorb(&mut self, other: Self) {
-        if self.entries.is_empty() && self.ranges.is_empty() {
+        if self.is_empty() {
             *self = other;
             return;
         }
@@ -264,13 +192,17 @@ impl Fetched {
         });
     }
 
-    /// Whether every entry of a chain is known.
-    fn knows_chain(&self, chain: &Chain) -> bool {
-        let find = |key: &[u8]| self.get(key);
-        walk_chain(chain, find, |key, most| match most {
-            None => self.get(&key).is_some(),
-            Some(_) => self.range_around(&key).is_some(),
-        })
+    /// What of a range is not known of its first `most` entries. `None`: all of them are.
+    pub(crate) fn unknown_part(&self, range: &Range) -> Option<Range> {
+        let mut left = range.most;
+        let ended = self.scan(&range.start, &range.end, range.order, &mut |_, _| {
+            left = left.saturating_sub(1);
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match ended {
+            Scanned::Done => None,
+            Scanned::Missing { start, end } => Some(Range { start, end, order: range.order, most: left }),
+        }
     }
 
     /// Visits the known entries with `start <= key < end` in order.
@@ -316,71 +248,12 @@ fn missing(start: &[u8], end: &[u8]) -> Scanned {
     Scanned::Missing { start: start.to_vec(), end: end.to_vec() }
 }
 
-/// Goes along a chain. Tells `each` all its keys, and with a number the beginnings of keys of which it wants so many; `each` says whether to go on.
-/// `find` has the value at a key: `None` if that is not known, and then the chain ends. Returns whether `each` went on to the end.
-pub(crate) fn walk_chain<'v>(
-    chain: &Chain,
-    find: impl Fn(&[u8]) -> Option<Option<&'v [u8]>>,
-    mut each: impl FnMut(Vec<u8>, Option<u32>) -> bool,
-) -> bool {
-    // A value may be too short for an id that leads on, and long enough for one that is followed.
-    let (mut id, mut value) = (Some(chain.first), None);
-    for step in 0..=chain.names.len() {
-        for follow in chain.follow.iter().filter(|follow| usize::try_from(follow.after) == Ok(step)) {
-            if let Some(key) = follow_key(follow, id, value)
-                && !each(key, follow.most)
-            {
-                return false;
-            }
-        }
-        let (Some(name), Some(leads)) = (chain.names.get(step), id) else { return true };
-        let key = [&chain.prefix, leads.as_slice(), name].concat();
-        let found = find(&key);
-        if !each(key, None) {
-            return false;
-        }
-        let Some(Some(found)) = found else { return true };
-        (id, value) = (id_at(found, chain.id_at), Some(found));
-    }
-    true
-}
-
-/// The key of what is followed, unless the value lacks a part of it.
-fn follow_key(follow: &Follow, id: Option<[u8; ID_LEN]>, value: Option<&[u8]>) -> Option<Vec<u8>> {
-    let mut key = follow.prefix.clone();
-    match follow.ids_at.as_slice() {
-        [] => key.extend(id?),
-        places => {
-            for place in places {
-                key.extend(id_at(value?, *place)?);
-            }
-        }
-    }
-    key.extend(&follow.suffix);
-    if let Some(at) = follow.rest_at {
-        key.extend(value?.get(usize::try_from(at).ok()?..)?);
-    }
-    Some(key)
-}
-
-/// The range of the keys that begin with `key`.
-pub(crate) fn beginning_with(key: Vec<u8>, most: u32) -> Range {
-    let end = [key.as_slice(), &BEHIND].concat();
-    Range { start: key, end, order: ScanOrder::Ascending, most: most.max(1) }
-}
-
-/// The end of the range that the database fetches for a [`Follow`] with several entries.
-pub(crate) fn behind() -> &'static [u8] {
-    &BEHIND
-}
-
-fn id_at(value: &[u8], at: u32) -> Option<[u8; ID_LEN]> {
-    let at = usize::try_from(at).ok()?;
-    value.get(at..at.checked_add(ID_LEN)?)?.try_into().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use kv::{Follow, Prefetch};
+
+    use crate::needs::Needs;
+
     use super::*;
 
     fn keys(known: &Fetched, start: &[u8], end: &[u8], order: ScanOrder) -> (Vec<String>, Scanned) {
@@ -450,19 +323,24 @@ mod tests {
         let rows: BTreeMap<&[u8], &[u8]> =
             [(first.as_slice(), [b"v".as_slice(), &[1; 8]].concat().leak() as &[u8]), (&one, b"shard")].into();
         let mut known = Fetched::default();
-        assert!(!known.knows_chain(&asked));
+        let unknown = |chain: &Chain, known: &Fetched| {
+            let mut needs = Needs::default();
+            needs.add(vec![Prefetch::Chain(chain.clone())], known);
+            needs
+        };
+        assert_eq!(unknown(&asked, &known).chains, std::slice::from_ref(&asked));
         known.insert_chain(&asked, &rows);
-        assert!(known.knows_chain(&asked));
+        assert!(unknown(&asked, &known).is_empty());
         assert_eq!(known.get(&first).unwrap().unwrap().len(), 9);
         assert_eq!(known.get(&second), Some(None), "the chain ended here");
         assert_eq!(known.get(&one), Some(Some(b"shard".as_slice())));
         assert_eq!(known.get(&key(b"A", 1, b"sx")), Some(None));
         assert_eq!(known.get(&key(b"D", 2, b"c")), None, "nobody asked for it");
         let longer = chain(&[b"a", b"x"], Vec::new());
-        assert!(!known.knows_chain(&longer));
         let mut needs = Needs::default();
         needs.add(vec![Prefetch::Chain(asked), Prefetch::Chain(longer.clone()), Prefetch::Key(first)], &known);
-        assert_eq!(needs.chains, [longer]);
+        let rest = Chain { first: [1; 8], names: vec![b"x".to_vec()], ..longer };
+        assert_eq!(needs.chains, [rest]);
         assert!(needs.keys.is_empty());
     }
 }

@@ -21,16 +21,18 @@
 //! # How an operation becomes a transaction
 //!
 //! The committer takes all queued operations, begins one SERIALIZABLE transaction, and runs them, each on a savepoint over the changes of the ones before it.
-//! An operation that reads what was not fetched yet stops there. When all have run, what they asked for is fetched in one round trip, and all run again.
-//! Operations that announce what they need ([`kv::Read::prefetch`]) run twice: once to ask, once to the end. Then all changes and the commit go out in one
-//! more round trip. A collision with another transaction (40001, 40P01) runs the batch again, and splits it after the third.
+//! An operation that reads what is not known stops there. When all have run, what they lacked is fetched in one round trip, and all run again. What an
+//! operation has announced ([`kv::Read::prefetch`]) and nobody knows is fetched with the first entry that it lacks, so it runs twice: once to ask, once to the
+//! end. If it lacks nothing, what it has announced is not fetched: the announcement is a guess, and names more than is read. Then all changes and the commit
+//! go out in one more round trip. A collision with another transaction (40001, 40P01) runs the batch again, and splits it after the third.
 //!
 //! # What is known without the database
 //!
 //! While this process has the place, it makes all changes. So the entries that it has written or read stay known, up to [`PostgresConfig::cache_bytes`]
 //! (`cache.rs`). The committer decides by them: if another process had taken the place, the fence would keep the batch out, and a batch without changes is
-//! answered only under the lease. Readers that can begin anew ([`kv::Kv::cached_snapshot`]) get them under the lease. What readers find in the database
-//! counts only if they see the committer's own fence there: another server may have changes that were never confirmed.
+//! answered only under the lease. Readers that can begin anew ([`kv::Kv::cached_snapshot`]) get them under the lease, and what they announce and do not read
+//! is not fetched either. What readers find in the database counts only if they see the committer's own fence there: another server may have changes that
+//! were never confirmed.
 //!
 //! # Portable SQL
 //!
@@ -39,6 +41,7 @@
 mod address;
 mod away;
 mod cache;
+mod chains;
 mod committer;
 mod compare;
 mod copying;
@@ -47,8 +50,10 @@ mod error;
 mod fetched;
 mod holder;
 mod kept;
+mod needs;
 mod passfile;
 mod pause;
+mod pending;
 mod place;
 mod place_lease;
 mod place_watch;

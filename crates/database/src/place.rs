@@ -2,7 +2,6 @@
 //! batch was committed, and a fence, which keeps out what an earlier connection or process still sends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -155,8 +154,6 @@ impl Place {
             "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
             &[&self.name, &self.fence, &self.batch, &holder],
         )?;
-        // The counter tells what operations cost.
-        connector.round_trips.fetch_sub(1, Ordering::Relaxed);
         if rows.is_empty() {
             return Err(self.who_has_it(session, connector));
         }

@@ -15,8 +15,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 use crate::cache::Seen;
+use crate::chains::behind;
 use crate::error::sorted;
-use crate::fetched::{Fetched, Needs, behind};
+use crate::fetched::Fetched;
+use crate::needs::Needs;
 use crate::statements::Statements;
 use crate::{DatabaseAddress, DatabaseError, schema, tls};
 
@@ -326,9 +328,14 @@ impl Connection {
         self.is_broken || self.client.is_closed()
     }
 
-    /// One round trip. Breaks the connection if the answer does not come.
+    /// One round trip.
     fn flight<T>(&mut self, work: impl AsyncFnOnce(&Client) -> T) -> Result<T, DatabaseError> {
         self.connector.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.send(work)
+    }
+
+    /// Sends requests, and waits for the answers. Breaks the connection if they do not come.
+    fn send<T>(&mut self, work: impl AsyncFnOnce(&Client) -> T) -> Result<T, DatabaseError> {
         let patience = self.patience;
         let client = &self.client;
         let Some(runtime) = &self.runtime else { return Err(self.connector.unavailable("the connection is closed")) };
@@ -374,9 +381,12 @@ impl Connection {
     }
 
     /// Runs one statement that changes something outside of a transaction. A warning means that a standby has not confirmed it: somebody cancelled the
-    /// wait.
+    /// wait. The counter of round trips tells what operations cost, so it does not count these.
     pub(crate) fn change(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, DatabaseError> {
-        self.confirmed(|connection| connection.query(sql, parameters))
+        self.confirmed(|connection| {
+            let done = connection.send(async |client| client.query(sql, parameters).await)?;
+            done.map_err(|error| connection.sorted(&error))
+        })
     }
 
     /// Commits a transaction that has changed something. A warning means the same as for [`Connection::change`].

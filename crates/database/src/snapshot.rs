@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use crate::DatabaseError;
 use crate::cache::{Cache, For, Seen};
-use crate::fetched::{Fetched, Needs, Range, Scanned};
+use crate::fetched::{Fetched, Scanned};
+use crate::needs::{Needs, Range};
 use crate::place_lease::OwnLease;
 use crate::pool::{Pool, Pooled};
 use crate::session::{Acknowledged, Begin, entry};
@@ -38,6 +39,8 @@ pub(crate) struct Source<'a> {
 struct State<'a> {
     session: Option<Pooled<'a>>,
     known: Fetched,
+    /// What the reader has announced, and the cache does not know. It is fetched with the first entry that is not known: until then, nobody has needed it.
+    announced: Needs,
     /// The batch as of which `known` is exact, as long as all of it comes from the cache.
     as_of: Option<i64>,
     /// Whether what comes from the cache and what comes from the database are of different states.
@@ -54,27 +57,53 @@ impl<'a> Snapshot<'a> {
     pub(crate) fn new(source: Source<'a>) -> Self {
         Self {
             source,
-            state: RefCell::new(State { session: None, known: Fetched::default(), as_of: None, is_mixed: false }),
+            state: RefCell::new(State {
+                session: None,
+                known: Fetched::default(),
+                announced: Needs::default(),
+                as_of: None,
+                is_mixed: false,
+            }),
         }
     }
 }
 
 impl<'a> State<'a> {
-    /// Makes `needs` known.
-    fn obtain(&mut self, source: &Source<'a>, needs: &Needs) -> Result<(), KvError> {
-        if self.is_supplied(source, needs) {
-            return Ok(());
+    /// The reader will probably need this.
+    fn announce(&mut self, source: &Source<'a>, needs: Needs) -> Result<(), KvError> {
+        if !self.uses_cache(source) {
+            return self.fetch(source, &needs);
         }
-        self.fetch(source, needs)
+        self.is_supplied(source, |found| source.cache.supply_part(For::Reader, &needs, found));
+        self.announced.add_needs(needs, &self.known);
+        Ok(())
     }
 
-    /// Whether the cache knew `needs`, as of the same state as everything before.
-    fn is_supplied(&mut self, source: &Source<'a>, needs: &Needs) -> bool {
-        if self.session.is_some() || !source.may_be_cached {
+    /// Makes `needs` known.
+    fn obtain(&mut self, source: &Source<'a>, needs: Needs) -> Result<(), KvError> {
+        if self.is_supplied(source, |found| source.cache.supply(For::Reader, &needs, found)) {
+            return Ok(());
+        }
+        // What was announced should have it.
+        let announced = std::mem::take(&mut self.announced).unknown(&self.known);
+        if !announced.is_empty() {
+            self.fetch(source, &announced)?;
+        }
+        let needs = needs.unknown(&self.known);
+        if needs.is_empty() { Ok(()) } else { self.fetch(source, &needs) }
+    }
+
+    fn uses_cache(&self, source: &Source<'a>) -> bool {
+        self.session.is_none() && source.may_be_cached
+    }
+
+    /// Whether the cache could `supply` something, as of the same state as everything before.
+    fn is_supplied(&mut self, source: &Source<'a>, supply: impl FnOnce(&mut Fetched) -> Option<i64>) -> bool {
+        if !self.uses_cache(source) {
             return false;
         }
         let mut found = Fetched::default();
-        let Some(batch) = source.cache.supply(For::Reader, needs, &mut found) else { return false };
+        let Some(batch) = supply(&mut found) else { return false };
         let before = self.as_of.unwrap_or(batch);
         // The lease is looked at last: what was known then was exact.
         if !source.cache.is_unchanged(&self.known, before, batch) || !source.lease.lock().at(Instant::now()).is_held() {
@@ -170,7 +199,7 @@ impl Read for Snapshot<'_> {
         if needs.is_empty() {
             return Ok(());
         }
-        state.obtain(&self.source, &needs)
+        state.announce(&self.source, needs)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
@@ -179,9 +208,7 @@ impl Read for Snapshot<'_> {
         if let Some(known) = state.known.get(key) {
             return Ok(known.map(<[u8]>::to_vec));
         }
-        let mut needs = Needs::default();
-        needs.keys.insert(key.to_vec());
-        state.obtain(&self.source, &needs)?;
+        state.obtain(&self.source, Needs::of_key(key))?;
         Ok(state.known.get(key).flatten().map(<[u8]>::to_vec))
     }
 
@@ -212,7 +239,7 @@ impl Read for Snapshot<'_> {
             let mut needs = Needs::default();
             let mut state = self.state.borrow_mut();
             needs.add_range(Range { start: start.clone(), end: end.clone(), order, most });
-            state.obtain(&self.source, &needs)?;
+            state.obtain(&self.source, needs)?;
             drop(state);
             most = FETCH_MAX;
         }

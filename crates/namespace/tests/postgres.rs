@@ -15,7 +15,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use namespace::{self as ns, Actor, Namespace, NamespaceConfig};
-use types::{BootId, ClientIdentity, NsPath, PrincipalId, Timestamp};
+use types::{
+    BootGeneration, BootId, ClientIdentity, Group, GroupId, InSyncReplica, Member, NsPath, ObjectId, Placement,
+    PrincipalId, StoreId, Timestamp,
+};
 
 use crate::model::harness::{World, seeds};
 
@@ -150,4 +153,42 @@ fn round_trips_of_the_commonest_operations() {
     let rename = ns::Rename { from: path(file), to: path("/a/b/other"), replace: false };
     ns.change_wait(Durability::Synced, ctx(), rename).unwrap();
     assert_eq!(trips(before), 2, "rename");
+}
+
+/// What a manager has written itself it reads without asking the database, though it announces more than there is.
+#[test]
+fn what_this_manager_has_written_is_read_without_a_round_trip() {
+    let kv = open(&database(), "manager", config());
+    let ns = Namespace::open(Arc::clone(&kv) as Arc<dyn Kv>, Timestamp(1), NamespaceConfig::default()).unwrap();
+    let admin = Actor::admin();
+    let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
+    let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
+    let ctx = || ns.context(Timestamp(2), &admin, None);
+    let (group, store) = (GroupId(7), StoreId(1));
+    let change = Durability::Synced;
+    ns.change_wait(change, ctx(), ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
+    let location = "s/r/h".parse().unwrap();
+    ns.change_wait(change, ctx(), ns::PutStore { store, node: ns::FIRST_NODE, location, class: None }).unwrap();
+    let members = vec![Member { store, since: ObjectId(1), through: ObjectId(0) }];
+    ns.change_wait(change, ctx(), ns::PutGroup { group: Group { group, epoch: 1, members } }).unwrap();
+    ns.change_wait(change, ctx(), ns::Mkdir { path: path("/a/b"), mode: 0o755, parents: true }).unwrap();
+    let placement = Placement { group, in_sync: vec![InSyncReplica { store, boot_generation: BootGeneration(1) }] };
+    let new = ns::OpenWrite::new(path("/a/b/file"), ns::WriteMode::NewOnly, client, BootId(1));
+    let writer = ns.change_wait(change, ctx(), ns::OpenWrite { placement, ..new }).unwrap().writer;
+    let sums = ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };
+    let content = ns::Committed { len: 10, sums: Some(sums), mtime: None };
+    let commit = ns::Commit { writer, content, completion: ns::Completion::ByClient };
+    ns.change_wait(change, ctx(), ns::CommitPlaced { commit, group, by: store, holders: vec![store] }).unwrap();
+
+    let before = kv.stats().round_trips;
+    let opened = |read: &dyn ns::Read| {
+        let content = *ns::open_read(read, &admin, &path("/a/b/file"), false)?.content().unwrap();
+        ns::object_record(read, content.group, content.object)?.unwrap();
+        assert_eq!(ns::holders(read, content.group, content.object)?, [store]);
+        ns::missing_of(read, content.group, content.object)
+    };
+    assert_eq!(ns.read_cached(opened).unwrap(), []);
+    assert_eq!(kv.stats().round_trips - before, 0, "open for reading");
+    ns.read_cached(|read| ns::stat(read, &admin, &path("/a/b/file"))).unwrap();
+    assert_eq!(kv.stats().round_trips - before, 0, "stat");
 }
