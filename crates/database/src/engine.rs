@@ -18,6 +18,7 @@ use crate::place::Place;
 use crate::place_lease::{OwnLease, PlaceLease, Vacancy};
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
+use crate::signs_of_life::{SignedRow, SignsOfLife};
 use crate::snapshot::{Snapshot, Source};
 use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
@@ -187,6 +188,9 @@ impl Postgres {
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let away = Arc::<Away>::default();
         let cache = Arc::new(Cache::new(place.at(), config.cache_bytes));
+        let row = SignedRow { name: name.into(), lease: Arc::clone(&lease), holder: Arc::clone(&holder) };
+        let signs = (config.cache_bytes > 0).then(|| SignsOfLife::start(address, row)).transpose();
+        let signs = signs.map_err(|error| failed(&error))?;
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -199,6 +203,7 @@ impl Postgres {
             cache: Arc::clone(&cache),
             end: Arc::clone(&end),
             holder: Arc::clone(&holder),
+            signs,
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));

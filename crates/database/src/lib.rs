@@ -54,6 +54,7 @@ mod place_watch;
 mod pool;
 mod schema;
 mod session;
+mod signs_of_life;
 mod snapshot;
 mod statements;
 mod tls;

@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use crate::DatabaseError;
 use crate::cache::Seen;
 use crate::place_lease::{OwnLease, Terms, Vacancy};
-use crate::session::{Connector, Session};
+use crate::session::{Connection, Connector, Session};
 
 /// How long the answer to a release may take: nobody wants to wait for it when a process stops.
 const RELEASE: Duration = Duration::from_secs(3);
 /// How often the row changes at least.
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A transaction of a committer that waits longer for its next statement is undone. If the machine dies on the way, the lock of the row must not keep
 /// others from the place for long.
 const IDLE: Duration = Duration::from_secs(5);
@@ -134,6 +134,11 @@ impl Place {
         self.lease.lock().confirmed(sent);
     }
 
+    /// When the last change of the row that the database has confirmed was sent.
+    pub(crate) fn last_sent(&self) -> Instant {
+        self.sent
+    }
+
     /// Whether the row must change now, so that others see that this process lives.
     pub(crate) fn is_beat_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.sent) >= BEAT_EVERY
@@ -151,13 +156,11 @@ impl Place {
         holder: Option<&str>,
     ) -> Result<(), DatabaseError> {
         let sent = Instant::now();
-        let rows = session.connection.change(
-            "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
-            &[&self.name, &self.fence, &self.batch, &holder],
-        )?;
+        let place = (self.name.as_str(), self.fence, self.batch);
+        let is_ours = change_without_batch(&mut session.connection, place, holder)?;
         // The counter tells what operations cost.
         connector.round_trips.fetch_sub(1, Ordering::Relaxed);
-        if rows.is_empty() {
+        if !is_ours {
             return Err(self.who_has_it(session, connector));
         }
         self.confirmed(sent);
@@ -205,6 +208,19 @@ impl Place {
             self.name, connector.address
         ))
     }
+}
+
+/// Changes the row of a place, given as its name, fence and batch, as a sign of life. Returns whether it was as given.
+pub(crate) fn change_without_batch(
+    connection: &mut Connection,
+    (name, fence, batch): (&str, i64, i64),
+    holder: Option<&str>,
+) -> Result<bool, DatabaseError> {
+    let rows = connection.change(
+        "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
+        &[&name, &fence, &batch, &holder],
+    )?;
+    Ok(!rows.is_empty())
 }
 
 fn connect(connector: &Arc<Connector>) -> Result<Session, DatabaseError> {
