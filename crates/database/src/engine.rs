@@ -19,6 +19,7 @@ use crate::place_lease::{OwnLease, PlaceLease, Vacancy};
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::signs_of_life::{SignedRow, SignsOfLife};
+use crate::silence::wait_for_silence;
 use crate::snapshot::{Snapshot, Source};
 use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
@@ -118,21 +119,23 @@ pub struct Postgres {
 /// How an engine is opened.
 #[derive(Clone, Copy)]
 enum Opening<'a> {
-    /// At once.
-    AtOnce,
-    /// At once, also on a database that is closed.
+    /// When no process has a lease on the place.
+    IfSilent,
+    /// The same, also on a database that is closed.
     Repair,
     /// Only if the place still has this state.
     IfFree(&'a Vacancy),
 }
 
 impl Postgres {
-    /// Connects to the database, checks its tables, and takes the place of the committer `name` at once. Another process that has the place stops.
+    /// Connects to the database, checks its tables, and takes the place of the committer `name`: at once if it was given up, else after 5 s without a
+    /// sign of life. So no other process has a lease.
     ///
     /// # Errors
-    /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
+    /// [`DatabaseError::InUse`]: another process has the place, and lives. [`DatabaseError::Schema`]: the tables are missing, of another version, or closed.
+    /// [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_for(address, name, config, Opening::AtOnce)?.ok_or_else(|| not_taken(address))
+        Self::open_for(address, name, config, Opening::IfSilent)?.ok_or_else(|| not_taken(address))
     }
 
     /// Like [`Postgres::open`], but takes the place only if it is as [`crate::PlaceWatch::look`] found it. `None`: another process has taken it, or the
@@ -173,12 +176,12 @@ impl Postgres {
         } else {
             schema::check(&mut connection, &shown)?
         };
-        drop(connection);
         let vacancy = match opening {
-            Opening::AtOnce | Opening::Repair => None,
-            Opening::IfFree(vacancy) => Some(vacancy),
+            Opening::IfSilent | Opening::Repair => Vacancy(wait_for_silence(&mut connection, Some(name))?.place(name)),
+            Opening::IfFree(vacancy) => vacancy.clone(),
         };
-        let Some((place, session)) = Place::take(&connector, name, vacancy)? else { return Ok(None) };
+        drop(connection);
+        let Some((place, session)) = Place::take(&connector, name, &vacancy)? else { return Ok(None) };
         let (lease, holder) = (place.lease(), Arc::<Mutex<Option<String>>>::default());
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
@@ -324,7 +327,9 @@ impl Postgres {
 }
 
 fn not_taken(address: &DatabaseAddress) -> DatabaseError {
-    DatabaseError::Failed(format!("no place for the committer at the database {address}"))
+    DatabaseError::InUse(format!(
+        "another process has just become active on the database {address}; stop it, and try again"
+    ))
 }
 
 impl Drop for Postgres {

@@ -47,6 +47,9 @@ pub enum DatabaseError {
     #[error("the database failed: {0}")]
     Failed(String),
 }
+    /// Another process is active on the database, and was left alone.
+    #[error("{0}")]
+    InUse(String),
 
 impl DatabaseError {
     /// Whether the connection is of no use any more.
@@ -64,9 +67,10 @@ impl From<DatabaseError> for KvError {
             }
             DatabaseError::NoSpace(_) => KvError::NoSpace,
             DatabaseError::LostTransactions(reason) => KvError::Lost(reason),
-            DatabaseError::Schema(_) | DatabaseError::Copy(_) | DatabaseError::TakenOver(_) => {
-                KvError::Stopped { reason: error.to_string() }
-            }
+            DatabaseError::Schema(_)
+            | DatabaseError::Copy(_)
+            | DatabaseError::InUse(_)
+            | DatabaseError::TakenOver(_) => KvError::Stopped { reason: error.to_string() },
             DatabaseError::Failed(_) => KvError::Io(error.to_string()),
         }
     }

@@ -14,8 +14,10 @@
 //! - A database that comes back without acknowledged changes is noticed, and nothing is committed there any more.
 //! - A reader sees one committed state, with everything that was acknowledged before it began. With several committers this is not always a state that
 //!   some order of all transactions has: readers run at REPEATABLE READ, so that they never collide.
-//! - One process at a time commits under a name. The last one that took the place wins; the others notice with their next change of the row, and stop.
-//! - The process that has the place has a lease ([`Postgres::lease`]): while it holds, no process that waits for the place ([`PlaceWatch`]) has taken it.
+//! - One process at a time commits under a name. Nobody takes the place from a process that gives signs of life. The last one that took it wins; the others
+//!   notice with their next change of the row, and stop.
+//! - The process that has the place has a lease ([`Postgres::lease`]): while it holds, no other process has taken the place, and no command has closed the
+//!   database.
 //!
 //! # How an operation becomes a transaction
 //!
@@ -56,6 +58,7 @@ mod schema;
 mod session;
 mod signs_of_life;
 mod snapshot;
+mod silence;
 mod statements;
 mod tls;
 mod watch;

@@ -46,40 +46,30 @@ pub(crate) enum LastBatch {
 }
 
 impl Place {
-    /// Takes the place at the start of a process. An earlier process that still runs cannot commit any more. With a vacancy, takes it only if the row
-    /// still has that state, and returns `None` otherwise.
+    /// Takes the place at the start of a process, only if the row still has the state in which it was found free. An earlier process that still runs
+    /// cannot commit any more. `None`: the row has another state.
     pub(crate) fn take(
         connector: &Arc<Connector>,
         name: &str,
-        vacancy: Option<&Vacancy>,
+        vacancy: &Vacancy,
     ) -> Result<Option<(Self, Session)>, DatabaseError> {
         let mut session = connect(connector)?;
         let process: [u8; 16] = rand::random();
         let (own, sent) = (process.as_slice(), Instant::now());
         let rows = match vacancy {
-            None => session.connection.change(
-                "INSERT INTO weir.committers AS c (name, process, fence, batch) VALUES ($1, $2, 1, 0)
-                 ON CONFLICT (name) DO UPDATE SET process = excluded.process, fence = c.fence + 1, holder = NULL
-                 RETURNING fence, batch",
-                &[&name, &own],
-            )?,
-            Some(Vacancy(None)) => session.connection.change(
+            Vacancy(None) => session.connection.change(
                 "INSERT INTO weir.committers (name, process, fence, batch) VALUES ($1, $2, 1, 0)
                  ON CONFLICT (name) DO NOTHING RETURNING fence, batch",
                 &[&name, &own],
             )?,
-            Some(Vacancy(Some(seen))) => session.connection.change(
+            Vacancy(Some(seen)) => session.connection.change(
                 "UPDATE weir.committers SET process = $2, fence = fence + 1, holder = NULL
                  WHERE name = $1 AND process = $3 AND fence = $4 AND batch = $5 AND beat = $6
                  RETURNING fence, batch",
                 &[&name, &own, &seen.process, &seen.fence, &seen.batch, &seen.beat],
             )?,
         };
-        let row = match (rows.first(), vacancy) {
-            (Some(row), _) => row,
-            (None, Some(_)) => return Ok(None),
-            (None, None) => return Err(DatabaseError::Failed("no place for the committer".into())),
-        };
+        let Some(row) = rows.first() else { return Ok(None) };
         let lease = Arc::new(Mutex::new(OwnLease::new(Terms::DEFAULT, sent)));
         let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1), lease, sent };
         connector.acknowledged.begin(name);

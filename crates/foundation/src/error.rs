@@ -200,7 +200,7 @@ pub fn exit_of_database(error: &DatabaseError) -> Exit {
         DatabaseError::Refused { .. } => Exit::Denied,
         DatabaseError::NoSpace(_) => Exit::NoSpace,
         DatabaseError::LostTransactions(_) => Exit::Damaged,
-        DatabaseError::TakenOver(_) => Exit::InUse,
+        DatabaseError::InUse(_) | DatabaseError::TakenOver(_) => Exit::InUse,
         DatabaseError::Conflict(_) | DatabaseError::Schema(_) | DatabaseError::Copy(_) | DatabaseError::Failed(_) => {
             Exit::Failed
         }

@@ -150,7 +150,7 @@ impl Manager {
         let data = self.data();
         let settings_in =
             DatabaseSettings { address: database.clone(), connections: 2, patience: Duration::from_secs(10) };
-        let foundation = ManagerFoundation::open_names_in((&settings_in, Claim::AtOnce), &data, &settings(), 0, NOW)?;
+        let foundation = ManagerFoundation::open_names_in((&settings_in, Claim::IfSilent), &data, &settings(), 0, NOW)?;
         let done = work(&foundation.names.namespace);
         foundation.close().unwrap();
         Ok(done)

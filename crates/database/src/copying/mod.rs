@@ -235,11 +235,11 @@ impl Copying {
         })
     }
 
-    /// Begins an export to `target`, or continues it. The database is closed from now on, and a manager that still runs on it stops. `mark`: a
+    /// Begins an export to `target`, or continues it. The database is closed from now on. `mark`: a
     /// finished export is repeated only as long as the target has the mark. Later the namespace goes on there, and the database has an old one.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or one that was moved out, or a part of a copy.
+    /// [`DatabaseError::InUse`]: a manager is active. [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or one that was moved out, or a part of a copy.
     /// [`DatabaseError::Schema`]: it is closed for another reason.
     pub fn begin_export(&mut self, target: &str, ours: ClusterId, mark: DirectoryMark) -> Result<(), DatabaseError> {
         self.closing_transaction(|copying| copying.try_begin_export(target, ours, mark))

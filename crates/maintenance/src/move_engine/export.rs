@@ -1,6 +1,6 @@
 //! `weir db export`: the namespace of a database into the data directory of the cluster's manager.
 //!
-//! 1. The database is closed. A manager that still runs on it stops with its next change.
+//! 1. The database is closed. The command refuses while a manager is active there.
 //! 2. The directory gets a new journal. The old one ends before the namespace went into the database: with it a restore would take an old backup for
 //!    complete.
 //! 3. The entries become a checkpoint in a new folder, which then gets the namespace's name.
