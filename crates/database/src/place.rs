@@ -72,7 +72,7 @@ impl Place {
         let Some(row) = rows.first() else { return Ok(None) };
         let lease = Arc::new(Mutex::new(OwnLease::new(Terms::DEFAULT, sent)));
         let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1), lease, sent };
-        connector.acknowledged.begin(name);
+        connector.acknowledged.begin(name, Arc::clone(&place.lease));
         connector.acknowledged.note(place.batch);
         Ok(Some((place, session)))
     }

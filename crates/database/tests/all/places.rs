@@ -79,6 +79,7 @@ fn a_reader_notices_a_database_without_acknowledged_changes() {
     server.psql(&url, "UPDATE weir.committers SET batch = batch - 1").unwrap();
     // What the manager has in its memory lacks nothing.
     assert!(matches!(kv.snapshot().get(b"b"), Err(KvError::Lost(_))));
+    assert!(!kv.lease().is_held(), "who knows of the loss sees no lease any more");
     assert!(kv.broken().unwrap().contains("has lost"));
     // The process ends without another change, and the next one must not start as if nothing had happened.
     kv.stop();
