@@ -384,7 +384,7 @@ impl Committer {
         };
         match error {
             DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict(error),
-            DatabaseError::Unavailable { .. } => Failed::Away(error),
+            DatabaseError::Unavailable { .. } | DatabaseError::Full { .. } => Failed::Away(error),
             error => {
                 self.stop_if_final(&error);
                 Failed::Refused(error)

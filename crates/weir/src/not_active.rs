@@ -117,6 +117,7 @@ mod tests {
         assert_eq!(database(DatabaseError::TakenOver(why())), Cause::Taken);
         let passing = [
             DatabaseError::Unavailable { address: address(), reason: why() },
+            DatabaseError::Full { address: address(), reason: why() },
             DatabaseError::Timeout(why()),
             DatabaseError::Conflict(why()),
         ];
