@@ -317,7 +317,7 @@ def test_what_cannot_join_is_refused(cluster, base, postgres, tmp_path):
     assert len([one for one in cluster.status(cluster.active())["nodes"] if one["roles"] == "manager"]) == 2
 
 
-def test_a_manager_that_was_removed_stays_out(cluster, base):
+def test_a_manager_that_was_removed_stays_out(cluster, base, postgres):
     extra = Node(base / "extra", "manager", "127.0.0.8", ("--database", cluster.database))
     token = extra.home / "token"
     token.write_text(cluster.token())
@@ -336,3 +336,13 @@ def test_a_manager_that_was_removed_stays_out(cluster, base):
     finally:
         extra.kill()
         remove(extra.home)
+        # When the place is free, it does not take it.
+        extra.kill()
+        active = cluster.active()
+        assert cluster.other(active).stop() == DONE and active.stop() == DONE
+        fence = "SELECT fence, process FROM weir.committers"
+        name = cluster.database.rpartition("/")[2]
+        before = postgres.psql(fence, database=name)
+        done = serve(extra.data, "--database", cluster.database)
+        assert done.returncode == REFUSED and "was removed from its cluster" in done.stderr, done
+        assert postgres.psql(fence, database=name) == before
