@@ -294,6 +294,12 @@ def test_what_cannot_join_is_refused(cluster, base, postgres, tmp_path):
     # A token, and the database of another cluster.
     done = serve(tmp_path / "other", "--join-file", token, "--database", new_database(postgres))
     assert done.returncode == REFUSED, done
+    # The same, with a namespace: the token is not used for it.
+    name = postgres.create_database()
+    assert weir("db", "init", "--grant-to", ACCOUNT, "--database", postgres.url(database=name)).returncode == DONE
+    postgres.psql("UPDATE weir.schema SET cluster = decode(repeat('07', 16), 'hex')", database=name)
+    done = serve(tmp_path / "third", "--join-file", token, "--database", postgres.url(ACCOUNT, name))
+    assert done.returncode == REFUSED and "the token was not used" in done.stderr, done
     # No token, and the database of this one.
     done = serve(tmp_path / "none", "--database", cluster.database)
     assert done.returncode == REFUSED and "belongs to the cluster" in done.stderr, done
@@ -333,9 +339,6 @@ def test_a_manager_that_was_removed_stays_out(cluster, base, postgres):
         extra.start()
         cluster.until(lambda: "not in this cluster any more" in extra.log_text(since_start=True), 20)
         assert cluster.status(extra)["active"]["is_connected"] is False
-    finally:
-        extra.kill()
-        remove(extra.home)
         # When the place is free, it does not take it.
         extra.kill()
         active = cluster.active()
@@ -346,3 +349,6 @@ def test_a_manager_that_was_removed_stays_out(cluster, base, postgres):
         done = serve(extra.data, "--database", cluster.database)
         assert done.returncode == REFUSED and "was removed from its cluster" in done.stderr, done
         assert postgres.psql(fence, database=name) == before
+    finally:
+        extra.kill()
+        remove(extra.home)
