@@ -320,12 +320,13 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
         people: Arc::clone(&people),
     });
     let (owners, users, log) = (Arc::clone(&admin_api), Arc::clone(&people), audit.clone());
-    let known = Arc::clone(&admin_api);
+    let (known, has_several) = (Arc::clone(&admin_api), place.is_some());
     let answers = Answers::new(move |caller, ask| admin_api.answer(caller, &ask))
         .with_owners(move |person: &Person, ask| owners.answer_owner(person, &ask))
         .with_users(move |uid| users.user(uid))
-        // The address of a single manager is known to whoever asks it, and may be another one than its own: that of a tunnel.
-        .with_managers(move || Some(known.addresses()).filter(|all| all.len() > 1).unwrap_or_default());
+        // The address of a manager that is always alone is known to whoever asks it, and may be another one than its own: that of a tunnel. Where there can
+        // be several, commands also learn that the others were removed.
+        .with_managers(move || if has_several { known.addresses() } else { Vec::new() });
     let administration = Administration {
         authority: Arc::clone(&authority),
         administrators: Arc::clone(&administrators),
