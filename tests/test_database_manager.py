@@ -175,6 +175,28 @@ def test_the_database_dies_under_load(cluster, postgres, end):
     assert cluster.manager.alive()
 
 
+def test_a_manager_that_starts_waits_for_its_database(cluster, postgres):
+    assert cluster.manager.stop() == DONE
+    with killed(postgres):
+        cluster.manager.launch()
+        waits = "this manager waits until the database answers"
+        cluster.until(lambda: waits in cluster.manager.log_text(since_start=True))
+        # Whoever stops it need not wait.
+        assert cluster.manager.stop() == DONE
+        cluster.manager.launch()
+        cluster.until(lambda: waits in cluster.manager.log_text(since_start=True))
+    cluster.manager.wait_ready()
+    log = cluster.manager.log_text(since_start=True)
+    assert log.count(waits) == 1 and "the database answers, after" in log, log
+    cluster.wait_sessions()
+    # What a person must mend ends it at once.
+    assert cluster.manager.stop() == DONE
+    wrong = postgres.url(ACCOUNT, "postgres").replace(postgres.passwords[ACCOUNT], "wrong")
+    assert serve(cluster.manager.data, "--database", wrong).returncode == DENIED
+    cluster.manager.start()
+    cluster.wait_sessions()
+
+
 def test_a_database_that_becomes_read_only_is_an_outage(base, postgres):
     name = new_database(postgres)
     with Cluster(base / "read-only", 0, database=postgres.url(ACCOUNT, name)) as cluster:

@@ -298,6 +298,12 @@ def test_what_cannot_join_is_refused(cluster, base, postgres, tmp_path):
     # A token, and the database of another cluster.
     done = serve(tmp_path / "other", "--join-file", token, "--database", new_database(postgres))
     assert done.returncode == REFUSED, done
+    # The same, with a namespace: the token is not used for it.
+    name = postgres.create_database()
+    assert weir("db", "init", "--grant-to", ACCOUNT, "--database", postgres.url(database=name)).returncode == DONE
+    postgres.psql("UPDATE weir.schema SET cluster = decode(repeat('07', 16), 'hex')", database=name)
+    done = serve(tmp_path / "third", "--join-file", token, "--database", postgres.url(ACCOUNT, name))
+    assert done.returncode == REFUSED and "the token was not used" in done.stderr, done
     # No token, and the database of this one.
     done = serve(tmp_path / "none", "--database", cluster.database)
     assert done.returncode == REFUSED and "belongs to the cluster" in done.stderr, done
@@ -321,7 +327,7 @@ def test_what_cannot_join_is_refused(cluster, base, postgres, tmp_path):
     assert len([one for one in cluster.status(cluster.active())["nodes"] if one["roles"] == "manager"]) == 2
 
 
-def test_a_manager_that_was_removed_stays_out(cluster, base):
+def test_a_manager_that_was_removed_stays_out(cluster, base, postgres):
     extra = Node(base / "extra", "manager", "127.0.0.8", ("--database", cluster.database))
     token = extra.home / "token"
     token.write_text(cluster.token())
@@ -337,6 +343,16 @@ def test_a_manager_that_was_removed_stays_out(cluster, base):
         extra.start()
         cluster.until(lambda: "not in this cluster any more" in extra.log_text(since_start=True), 20)
         assert cluster.status(extra)["active"]["is_connected"] is False
+        # When the place is free, it does not take it.
+        extra.kill()
+        active = cluster.active()
+        assert cluster.other(active).stop() == DONE and active.stop() == DONE
+        fence = "SELECT fence, process FROM weir.committers"
+        name = cluster.database.rpartition("/")[2]
+        before = postgres.psql(fence, database=name)
+        done = serve(extra.data, "--database", cluster.database)
+        assert done.returncode == REFUSED and "was removed from its cluster" in done.stderr, done
+        assert postgres.psql(fence, database=name) == before
     finally:
         extra.kill()
         remove(extra.home)

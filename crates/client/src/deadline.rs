@@ -75,6 +75,12 @@ impl Deadline {
         };
     }
 
+    /// Changes how long a server may be silent from now on.
+    pub(crate) fn set_silence(&mut self, silence: Duration, now: Instant) {
+        self.limits.silence = silence;
+        self.asked(now);
+    }
+
     /// A request is sent while none is under way.
     pub(crate) fn begin(&mut self, now: Instant) {
         if self.recovery_end.is_none() {
@@ -224,6 +230,17 @@ mod tests {
         assert_eq!(deadline.again_at(10, start + seconds(600)), None);
         assert_eq!(Deadline::new(&settings(), start).again_at(u32::MAX, start), None);
         assert_eq!(Deadline::new(&settings(), start).again_at(0, start), Some(start + PAUSE_MIN));
+    }
+
+    #[test]
+    fn a_shorter_silence_counts_at_once() {
+        let start = Instant::now();
+        let mut deadline = Deadline::new(&settings(), start);
+        deadline.set_silence(seconds(15), start);
+        assert!(deadline.is_over(start + seconds(15)) && !deadline.is_over(start + seconds(14)));
+        // A server that asks to wait has answered.
+        deadline.put_off(start + seconds(1));
+        assert!(!deadline.is_over(start + seconds(16)));
     }
 
     #[test]

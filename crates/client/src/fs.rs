@@ -14,7 +14,7 @@ use wire::response::{
 };
 use wire::{ErrorNumber, FileHandle, Opaque, PathArg, Request};
 
-use crate::deadline::Deadline;
+use crate::deadline::{Bound, Deadline};
 use crate::session::Answer;
 use crate::waiting::Waiting;
 use crate::{BatchLimits, ClientError, Endpoint, Entry, Kind, ListingParser, RemoteFile, Session, Settings, Url};
@@ -105,6 +105,14 @@ impl Client {
         self.sessions.insert((session.server().clone(), url.user.clone()), session);
     }
 
+    /// A server of a list has sent no answer to a request that can be repeated: the next one is asked.
+    fn leave(&self, silent: &Endpoint, failed: &ClientError, attempts: &mut Attempts<'_>) {
+        tracing::info!(%failed, "the next server of the list is asked");
+        let now = Instant::now();
+        self.settings.met.ask_last(silent, now);
+        attempts.deadline.moved(now);
+    }
+
     /// Gives back a connection on which `at` has answered with a redirect. If that leads to another server of the list that was asked, that one knows more:
     /// the next request goes there at once.
     fn redirected_by(&mut self, session: Session, at: &Url, (asked, redirect): (&Url, &Redirect)) {
@@ -155,6 +163,7 @@ impl Client {
         let what = format!("list {url}");
         let (mut at, mut redirects, mut given) = (url.clone(), 0, false);
         let mut attempts = Attempts::new(&what, self.begin());
+        let mut has_next = !url.others.is_empty();
         loop {
             // A redirect may lead to a manager that is gone. Its server notices that, or takes over.
             let known = self.settings.met.has_one_of(&at) || redirects > 0;
@@ -171,7 +180,10 @@ impl Client {
                 given = true;
                 each(entry)
             };
-            let listed = list_once(&mut session, &what, &request, &mut each);
+            let may_leave = has_next && url.is_at(session.server()) && attempts.deadline.bound() == Bound::Answer;
+            let hurried = may_leave.then(|| session.hurry(&self.settings));
+            let listed = list_once(&mut session, (&what, self.settings.silence_max), &request, &mut each);
+            session.deadline_mut().set_silence(self.settings.silence_max, Instant::now());
             attempts.deadline = session.deadline();
             match listed {
                 Ok(None) => {
@@ -189,7 +201,11 @@ impl Client {
                 }
                 // Entries that `each` has got cannot be taken back, and a second listing may have another order.
                 Err(ListingEnd::Client(failed)) if failed.may_help_to_retry() && !given => {
-                    if !kept {
+                    let silent = hurried.filter(|_| matches!(failed, ClientError::Silent { .. }));
+                    if let Some(silent) = silent {
+                        self.leave(&silent, &failed, &mut attempts);
+                        has_next = false;
+                    } else if !kept {
                         attempts.next(failed, true, &at, &self.settings)?;
                     }
                     (at, redirects) = (url.clone(), 0);
@@ -540,6 +556,7 @@ impl Client {
         let mut first = url.clone();
         let (mut at, mut asked, mut redirects) = (url.clone(), request.clone(), 0);
         let mut led_by = None;
+        let mut has_next = repeatable && !url.others.is_empty();
         if let Some(led_to) = led_to {
             (at, redirects) = (led_to, 1);
             retarget(&mut asked, &at);
@@ -549,8 +566,15 @@ impl Client {
             let connected = self.session_for(&at, attempts.within());
             let reached = connected.is_ok();
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
+            let mut hurried = None;
             let answered = connected.map(|(mut session, _)| {
+                if has_next && url.is_at(session.server()) && attempts.deadline.bound() == Bound::Answer {
+                    hurried = Some(session.hurry(&self.settings));
+                }
                 let answer = session.call(&what, &asked);
+                if hurried.is_some() {
+                    session.deadline_mut().set_silence(self.settings.silence_max, Instant::now());
+                }
                 attempts.deadline = session.deadline();
                 (answer, session)
             });
@@ -582,8 +606,13 @@ impl Client {
                 Ok((Err(error), _)) | Err(error) => error,
             };
             let led = is_open && redirects > 0;
-            // A kept connection may have been lost long ago. That says nothing about the server.
-            if !(kept && repeatable && failed.may_help_to_retry()) {
+            // It may hang, while another one has taken over. If that one sends the client back, it waits.
+            let silent = hurried.filter(|_| matches!(failed, ClientError::Silent { .. }));
+            if let Some(silent) = silent {
+                self.leave(&silent, &failed, &mut attempts);
+                has_next = false;
+            } else if !(kept && repeatable && failed.may_help_to_retry()) {
+                // A kept connection may have been lost long ago. That says nothing about the server.
                 let again = match (reached, led) {
                     // A weir cluster recognises the file that this client's earlier attempt created, because the
                     // request carries the client's own word. Another server might create it twice.
@@ -682,7 +711,7 @@ impl<E> From<ClientError> for ListingEnd<E> {
 /// Asks once for a listing. Returns a redirect, if that is the answer.
 fn list_once<E>(
     session: &mut Session,
-    what: &str,
+    (what, silence_max): (&str, Duration),
     request: &Request,
     each: &mut dyn FnMut(Entry) -> Result<(), E>,
 ) -> Result<Option<Redirect>, ListingEnd<E>> {
@@ -705,6 +734,8 @@ fn list_once<E>(
             }
             other => return Err(session.refused(what, other).into()),
         };
+        // The first part is here.
+        session.deadline_mut().set_silence(silence_max, Instant::now());
         session.has_moved();
         for entry in parser.push(&part, last, session)? {
             each(entry).map_err(ListingEnd::Each)?;

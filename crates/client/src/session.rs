@@ -197,6 +197,13 @@ impl Session {
         &mut self.waiting.deadline
     }
 
+    /// Another server of a list can be asked: this one may not be silent for as long as a single one. Returns which one it is.
+    pub(crate) fn hurry(&mut self, settings: &Settings) -> Endpoint {
+        let silence = settings.next_server_after.min(settings.silence_max);
+        self.waiting.deadline.set_silence(silence, Instant::now());
+        self.waiting.server.clone()
+    }
+
     /// Something has moved: an answer has come.
     pub(crate) fn has_moved(&mut self) {
         self.waiting.deadline.moved(Instant::now());

@@ -22,6 +22,9 @@ pub struct Settings {
     /// How long an answer may take, with the redirects on the way to it. Of a longer answer, at least 32 KiB must
     /// arrive in each such period.
     pub silence_max: Duration,
+    /// If an address names several servers, and one of them sends no answer for so long to a request that can be repeated, the next one is asked. A server that
+    /// asks to wait has answered.
+    pub next_server_after: Duration,
     /// How long the client tries to restore a lost connection, for requests that can be repeated. All attempts count
     /// from the first loss until something moves, with everything that servers ask for meanwhile.
     pub recovery_max: Duration,
@@ -56,6 +59,7 @@ impl Default for Settings {
         Self {
             connect_timeout: Duration::from_secs(10),
             silence_max: Duration::from_secs(300),
+            next_server_after: Duration::from_secs(15),
             recovery_max: Duration::from_secs(60),
             wait_max: Duration::from_secs(600),
             redirects_max: 16,

@@ -15,7 +15,7 @@ pub type OwnerAnswerer = dyn Fn(&Person, ControlRequest) -> Reply + Send + Sync;
 /// Says who the user of this machine with this number is, or why nobody.
 pub type LocalUsers = dyn Fn(u32) -> Result<Person, String> + Send + Sync;
 
-/// The addresses of all managers of the cluster for commands, `host:port`. None if there is only one: then whoever asks has its address.
+/// The addresses of all managers of the cluster for commands, `host:port`. None if there can be only one: then whoever asks has its address.
 pub type Managers = dyn Fn() -> Vec<String> + Send + Sync;
 
 /// What answers the requests to a node. Cheap to clone.

@@ -24,7 +24,7 @@ pub struct Answered {
     pub following: Answers,
     /// The authority of the manager's certificate. If it is not the one that was expected, that one vouches for it.
     pub authority: Option<Fingerprint>,
-    /// The addresses of all managers, if the manager has told them: it does if there are several.
+    /// The addresses of all managers, if the manager has told them: it does if there can be several.
     pub managers: Vec<String>,
 }
 

@@ -15,6 +15,7 @@ use crate::pause::pause;
 use crate::pending::Pending;
 use crate::place::{LastBatch, Place};
 use crate::session::{Begin, Commit, Connector, Session};
+use crate::signs_of_life::SignsOfLife;
 use crate::{DatabaseError, PostgresConfig, PostgresStats};
 
 /// Runs of a batch that all find something unknown. A longest path with links needs some dozens.
@@ -43,6 +44,9 @@ pub(crate) struct Committer {
     pub(crate) cache: Arc<Cache>,
     /// What the row says about this process.
     pub(crate) holder: Arc<Mutex<Option<String>>>,
+    /// Changes the row while a batch reads. `None` if committers of other names change the same database: then the transaction in which a batch reads is
+    /// the one that commits.
+    pub(crate) signs: Option<SignsOfLife>,
 }
 
 /// A batch that was not committed.
@@ -67,8 +71,8 @@ impl Committer {
             while let Some(part) = parts.pop_front() {
                 let completions = self.commit(part, &mut parts);
                 give(completions, parts.is_empty());
+                self.beat_if_due();
             }
-            self.beat_if_due();
         });
         self.stop_if_lost();
         self.release();
@@ -157,6 +161,7 @@ impl Committer {
                         part.split(parts);
                     }
                     pause(COLLIDED, part.collisions);
+                    self.beat_if_due();
                 }
                 Failed::Away(error) => {
                     self.away.note(&error, "changes wait until it is back");
@@ -276,6 +281,56 @@ impl Committer {
         part: &mut Part,
         parts: &mut VecDeque<Part>,
     ) -> Result<Vec<OpResult>, Failed> {
+        if let Some(signs) = &self.signs {
+            signs.begin(self.place.fence, self.place.batch, self.place.last_sent());
+        }
+        let run = self.run_all(session, part);
+        let signs = self.signs.as_ref().map(SignsOfLife::end).unwrap_or_default();
+        if let Some(sent) = signs.confirmed {
+            self.place.confirmed(sent);
+        }
+        let Run { ran, mut writes, mut is_begun, mut trusts_cache } = run?;
+        // Operations for which the batch has no room.
+        let rest = part.requests.split_off(ran.len());
+        if !rest.is_empty() {
+            parts.push_front(Part::new(rest));
+        }
+        let changes = writes.take();
+        if is_begun && signs.is_sent && !changes.is_empty() {
+            // The row has changed since the transaction began, which the database would take for a collision. What was read stays right for as long as
+            // nobody else commits, and the next transaction proves that.
+            session.end_unchanged().map_err(|error| self.undone(session, error))?;
+            (is_begun, trusts_cache) = (false, true);
+        }
+        // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
+        let is_proven = !trusts_cache || self.place.has_lease(Instant::now());
+        let committed = if changes.is_empty() && is_proven {
+            let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
+            ended.map_or_else(Commit::Undone, |()| Commit::Done)
+        } else {
+            let sent = Instant::now();
+            let committed =
+                session.commit((&self.place.name, self.place.fence), self.place.batch + 1, &changes, is_begun);
+            if matches!(committed, Commit::Done) {
+                self.place.batch += 1;
+                self.cache.apply(self.place.batch, &changes);
+                self.place.confirmed(sent);
+                self.connector.acknowledged.note(self.place.batch);
+            }
+            committed
+        };
+        match committed {
+            Commit::Done => Ok(ran),
+            Commit::Undone(error) => Err(self.undone(session, error)),
+            Commit::Unknown(error) => {
+                part.last_run = Some(ran);
+                Err(Failed::Unknown(error))
+            }
+        }
+    }
+
+    /// Runs the operations until they have read only what is known, in a transaction if something must be fetched.
+    fn run_all(&mut self, session: &mut Session, part: &mut Part) -> Result<Run, Failed> {
         let cache = Arc::clone(&self.cache);
         let view = Pending::new(&cache);
         let mut begin = Begin::Changing;
@@ -307,38 +362,7 @@ impl Committer {
             view.absorb(found);
             begin = Begin::Not;
         }
-        // Operations for which the batch has no room.
-        let rest = part.requests.split_off(ran.len());
-        if !rest.is_empty() {
-            parts.push_front(Part::new(rest));
-        }
-        let changes = writes.take();
-        let is_begun = begin == Begin::Not;
-        // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
-        let is_proven = !view.trusts_cache() || self.place.has_lease(Instant::now());
-        let committed = if changes.is_empty() && is_proven {
-            let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
-            ended.map_or_else(Commit::Undone, |()| Commit::Done)
-        } else {
-            let sent = Instant::now();
-            let committed =
-                session.commit((&self.place.name, self.place.fence), self.place.batch + 1, &changes, is_begun);
-            if matches!(committed, Commit::Done) {
-                self.place.batch += 1;
-                self.cache.apply(self.place.batch, &changes);
-                self.place.confirmed(sent);
-                self.connector.acknowledged.note(self.place.batch);
-            }
-            committed
-        };
-        match committed {
-            Commit::Done => Ok(ran),
-            Commit::Undone(error) => Err(self.undone(session, error)),
-            Commit::Unknown(error) => {
-                part.last_run = Some(ran);
-                Err(Failed::Unknown(error))
-            }
-        }
+        Ok(Run { ran, writes, is_begun: begin == Begin::Not, trusts_cache: view.trusts_cache() })
     }
 
     /// Nothing was committed. Leaves the transaction.
@@ -355,7 +379,7 @@ impl Committer {
         };
         match error {
             DatabaseError::Conflict(_) | DatabaseError::Timeout(_) => Failed::Conflict(error),
-            DatabaseError::Unavailable { .. } => Failed::Away(error),
+            DatabaseError::Unavailable { .. } | DatabaseError::Full { .. } => Failed::Away(error),
             error => {
                 self.stop_if_final(&error);
                 Failed::Refused(error)
@@ -385,6 +409,16 @@ impl Committer {
             }
         }
     }
+}
+
+/// Operations that have run to their end, and are not committed.
+struct Run {
+    ran: Vec<OpResult>,
+    writes: WriteSet,
+    /// Whether a transaction has begun.
+    is_begun: bool,
+    /// Whether they have read something that was known before it.
+    trusts_cache: bool,
 }
 
 /// Operations that are committed together.

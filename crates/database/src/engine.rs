@@ -18,6 +18,8 @@ use crate::place::Place;
 use crate::place_lease::{OwnLease, PlaceLease, Vacancy};
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
+use crate::signs_of_life::{SignedRow, SignsOfLife};
+use crate::silence::wait_for_silence;
 use crate::snapshot::{Snapshot, Source};
 use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
@@ -117,21 +119,23 @@ pub struct Postgres {
 /// How an engine is opened.
 #[derive(Clone, Copy)]
 enum Opening<'a> {
-    /// At once.
-    AtOnce,
-    /// At once, also on a database that is closed.
+    /// When no process has a lease on the place.
+    IfSilent,
+    /// The same, also on a database that is closed.
     Repair,
     /// Only if the place still has this state.
     IfFree(&'a Vacancy),
 }
 
 impl Postgres {
-    /// Connects to the database, checks its tables, and takes the place of the committer `name` at once. Another process that has the place stops.
+    /// Connects to the database, checks its tables, and takes the place of the committer `name`: at once if it was given up, else after 5 s without a
+    /// sign of life. So no other process has a lease.
     ///
     /// # Errors
-    /// [`DatabaseError::Schema`]: the tables are missing, of another version, or closed. [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
+    /// [`DatabaseError::InUse`]: another process has the place, and lives. [`DatabaseError::Schema`]: the tables are missing, of another version, or closed.
+    /// [`DatabaseError::Unavailable`], [`DatabaseError::Refused`].
     pub fn open(address: &DatabaseAddress, name: &str, config: PostgresConfig) -> Result<Self, DatabaseError> {
-        Self::open_for(address, name, config, Opening::AtOnce)?.ok_or_else(|| not_taken(address))
+        Self::open_for(address, name, config, Opening::IfSilent)?.ok_or_else(|| not_taken(address))
     }
 
     /// Like [`Postgres::open`], but takes the place only if it is as [`crate::PlaceWatch::look`] found it. `None`: another process has taken it, or the
@@ -172,12 +176,12 @@ impl Postgres {
         } else {
             schema::check(&mut connection, &shown)?
         };
-        drop(connection);
         let vacancy = match opening {
-            Opening::AtOnce | Opening::Repair => None,
-            Opening::IfFree(vacancy) => Some(vacancy),
+            Opening::IfSilent | Opening::Repair => Vacancy(wait_for_silence(&mut connection, Some(name))?.place(name)),
+            Opening::IfFree(vacancy) => vacancy.clone(),
         };
-        let Some((place, session)) = Place::take(&connector, name, vacancy)? else { return Ok(None) };
+        drop(connection);
+        let Some((place, session)) = Place::take(&connector, name, &vacancy)? else { return Ok(None) };
         let (lease, holder) = (place.lease(), Arc::<Mutex<Option<String>>>::default());
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
@@ -187,6 +191,9 @@ impl Postgres {
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let away = Arc::<Away>::default();
         let cache = Arc::new(Cache::new(place.at(), config.cache_bytes));
+        let row = SignedRow { name: name.into(), lease: Arc::clone(&lease), holder: Arc::clone(&holder) };
+        let signs = (config.cache_bytes > 0).then(|| SignsOfLife::start(address, row)).transpose();
+        let signs = signs.map_err(|error| failed(&error))?;
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
@@ -199,6 +206,7 @@ impl Postgres {
             cache: Arc::clone(&cache),
             end: Arc::clone(&end),
             holder: Arc::clone(&holder),
+            signs,
         };
         let answers = responder.answers();
         let thread = std::thread::Builder::new().name("committer".into()).spawn(move || committer.run(answers));
@@ -319,7 +327,9 @@ impl Postgres {
 }
 
 fn not_taken(address: &DatabaseAddress) -> DatabaseError {
-    DatabaseError::Failed(format!("no place for the committer at the database {address}"))
+    DatabaseError::InUse(format!(
+        "another process has just become active on the database {address}; stop it, and try again"
+    ))
 }
 
 impl Drop for Postgres {

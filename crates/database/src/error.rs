@@ -9,7 +9,17 @@ pub enum DatabaseError {
     /// Another transaction got in the way. The same work succeeds if it is done again.
     #[error("a transaction collided with another one: {0}")]
     Conflict(String),
-    /// The database is away, stops, starts, has too many connections, or is not the primary. It may come back.
+    /// The database has as many connections as it may have.
+    #[error(
+        "the database {address} takes no further connection: {reason}; raise its `max_connections`, or lower `database.connections`"
+    )]
+    Full {
+        /// The database.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The database is away, stops, starts, or is not the primary. It may come back.
     #[error("cannot reach the database {address}: {reason}")]
     Unavailable {
         /// The database.
@@ -37,6 +47,9 @@ pub enum DatabaseError {
     /// A copy of a namespace cannot begin, or go on.
     #[error("{0}")]
     Copy(String),
+    /// Another process is active on the database, and was left alone.
+    #[error("{0}")]
+    InUse(String),
     /// Another process commits in this one's place.
     #[error("{0}")]
     TakenOver(String),
@@ -51,7 +64,7 @@ pub enum DatabaseError {
 impl DatabaseError {
     /// Whether the connection is of no use any more.
     pub(crate) fn ends_connection(&self) -> bool {
-        matches!(self, DatabaseError::Unavailable { .. })
+        matches!(self, DatabaseError::Unavailable { .. } | DatabaseError::Full { .. })
     }
 }
 
@@ -59,14 +72,16 @@ impl From<DatabaseError> for KvError {
     fn from(error: DatabaseError) -> Self {
         match error {
             DatabaseError::Conflict(_) => KvError::Conflict { retries: 0 },
-            DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_) | DatabaseError::Refused { .. } => {
-                KvError::Unavailable(error.to_string())
-            }
+            DatabaseError::Unavailable { .. }
+            | DatabaseError::Full { .. }
+            | DatabaseError::Timeout(_)
+            | DatabaseError::Refused { .. } => KvError::Unavailable(error.to_string()),
             DatabaseError::NoSpace(_) => KvError::NoSpace,
             DatabaseError::LostTransactions(reason) => KvError::Lost(reason),
-            DatabaseError::Schema(_) | DatabaseError::Copy(_) | DatabaseError::TakenOver(_) => {
-                KvError::Stopped { reason: error.to_string() }
-            }
+            DatabaseError::Schema(_)
+            | DatabaseError::Copy(_)
+            | DatabaseError::InUse(_)
+            | DatabaseError::TakenOver(_) => KvError::Stopped { reason: error.to_string() },
             DatabaseError::Failed(_) => KvError::Io(error.to_string()),
         }
     }
@@ -118,10 +133,11 @@ pub(crate) fn sorted(error: &tokio_postgres::Error, (address, user): (&str, &str
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE || class == "28" || class == "3D" => {
             DatabaseError::Refused { address: address.into(), reason: format!("{user}: {said}") }
         }
-        // Connections, shutdown and start, too many connections.
-        _ if matches!(class, "08" | "57") || *code == SqlState::TOO_MANY_CONNECTIONS => {
-            DatabaseError::Unavailable { address: address.into(), reason: said }
+        code if *code == SqlState::TOO_MANY_CONNECTIONS => {
+            DatabaseError::Full { address: address.into(), reason: said }
         }
+        // Connections, shutdown and start.
+        _ if matches!(class, "08" | "57") => DatabaseError::Unavailable { address: address.into(), reason: said },
         _ => DatabaseError::Failed(format!("{said} ({})", code.code())),
     }
 }

@@ -15,8 +15,10 @@
 //! - A database that comes back without acknowledged changes is noticed, and nothing is committed there any more.
 //! - A reader sees one committed state, with everything that was acknowledged before it began. With several committers this is not always a state that
 //!   some order of all transactions has: readers run at REPEATABLE READ, so that they never collide.
-//! - One process at a time commits under a name. The last one that took the place wins; the others notice with their next change of the row, and stop.
-//! - The process that has the place has a lease ([`Postgres::lease`]): while it holds, no process that waits for the place ([`PlaceWatch`]) has taken it.
+//! - One process at a time commits under a name. Nobody takes the place from a process that gives signs of life. The last one that took it wins; the others
+//!   notice with their next change of the row, and stop.
+//! - The process that has the place has a lease ([`Postgres::lease`]): while it holds, no other process has taken the place, and no command has closed the
+//!   database.
 //!
 //! # How an operation becomes a transaction
 //!
@@ -58,9 +60,12 @@ mod place;
 mod place_lease;
 mod place_watch;
 mod pool;
+mod read_once;
 mod reader;
 mod schema;
 mod session;
+mod signs_of_life;
+mod silence;
 mod snapshot;
 mod statements;
 mod tls;
@@ -75,5 +80,6 @@ pub use error::{DatabaseError, READ_ONLY};
 pub use holder::Holder;
 pub use place_lease::{PlaceLease, Vacancy};
 pub use place_watch::{PlaceWatch, Standing};
+pub use read_once::read_once;
 pub use reader::PostgresReader;
 pub use schema::{SCHEMA_VERSION, Schema, SchemaReport, SchemaState};

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use crate::DatabaseError;
 use crate::cache::Seen;
 use crate::place_lease::{OwnLease, Terms, Vacancy};
-use crate::session::{Connector, Session};
+use crate::session::{Connection, Connector, Session};
 
 /// How long the answer to a release may take: nobody wants to wait for it when a process stops.
 const RELEASE: Duration = Duration::from_secs(3);
 /// How often the row changes at least.
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A transaction of a committer that waits longer for its next statement is undone. If the machine dies on the way, the lock of the row must not keep
 /// others from the place for long.
 const IDLE: Duration = Duration::from_secs(5);
@@ -45,43 +45,33 @@ pub(crate) enum LastBatch {
 }
 
 impl Place {
-    /// Takes the place at the start of a process. An earlier process that still runs cannot commit any more. With a vacancy, takes it only if the row
-    /// still has that state, and returns `None` otherwise.
+    /// Takes the place at the start of a process, only if the row still has the state in which it was found free. An earlier process that still runs
+    /// cannot commit any more. `None`: the row has another state.
     pub(crate) fn take(
         connector: &Arc<Connector>,
         name: &str,
-        vacancy: Option<&Vacancy>,
+        vacancy: &Vacancy,
     ) -> Result<Option<(Self, Session)>, DatabaseError> {
         let mut session = connect(connector)?;
         let process: [u8; 16] = rand::random();
         let (own, sent) = (process.as_slice(), Instant::now());
         let rows = match vacancy {
-            None => session.connection.change(
-                "INSERT INTO weir.committers AS c (name, process, fence, batch) VALUES ($1, $2, 1, 0)
-                 ON CONFLICT (name) DO UPDATE SET process = excluded.process, fence = c.fence + 1, holder = NULL
-                 RETURNING fence, batch",
-                &[&name, &own],
-            )?,
-            Some(Vacancy(None)) => session.connection.change(
+            Vacancy(None) => session.connection.change(
                 "INSERT INTO weir.committers (name, process, fence, batch) VALUES ($1, $2, 1, 0)
                  ON CONFLICT (name) DO NOTHING RETURNING fence, batch",
                 &[&name, &own],
             )?,
-            Some(Vacancy(Some(seen))) => session.connection.change(
+            Vacancy(Some(seen)) => session.connection.change(
                 "UPDATE weir.committers SET process = $2, fence = fence + 1, holder = NULL
                  WHERE name = $1 AND process = $3 AND fence = $4 AND batch = $5 AND beat = $6
                  RETURNING fence, batch",
                 &[&name, &own, &seen.process, &seen.fence, &seen.batch, &seen.beat],
             )?,
         };
-        let row = match (rows.first(), vacancy) {
-            (Some(row), _) => row,
-            (None, Some(_)) => return Ok(None),
-            (None, None) => return Err(DatabaseError::Failed("no place for the committer".into())),
-        };
+        let Some(row) = rows.first() else { return Ok(None) };
         let lease = Arc::new(Mutex::new(OwnLease::new(Terms::DEFAULT, sent)));
         let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1), lease, sent };
-        connector.acknowledged.begin(name);
+        connector.acknowledged.begin(name, Arc::clone(&place.lease));
         connector.acknowledged.note(place.batch);
         Ok(Some((place, session)))
     }
@@ -133,6 +123,11 @@ impl Place {
         self.lease.lock().confirmed(sent);
     }
 
+    /// When the last change of the row that the database has confirmed was sent.
+    pub(crate) fn last_sent(&self) -> Instant {
+        self.sent
+    }
+
     /// Whether the row must change now, so that others see that this process lives.
     pub(crate) fn is_beat_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.sent) >= BEAT_EVERY
@@ -150,11 +145,9 @@ impl Place {
         holder: Option<&str>,
     ) -> Result<(), DatabaseError> {
         let sent = Instant::now();
-        let rows = session.connection.change(
-            "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
-            &[&self.name, &self.fence, &self.batch, &holder],
-        )?;
-        if rows.is_empty() {
+        let place = (self.name.as_str(), self.fence, self.batch);
+        let is_ours = change_without_batch(&mut session.connection, place, holder)?;
+        if !is_ours {
             return Err(self.who_has_it(session, connector));
         }
         self.confirmed(sent);
@@ -202,6 +195,19 @@ impl Place {
             self.name, connector.address
         ))
     }
+}
+
+/// Changes the row of a place, given as its name, fence and batch, as a sign of life. Returns whether it was as given.
+pub(crate) fn change_without_batch(
+    connection: &mut Connection,
+    (name, fence, batch): (&str, i64, i64),
+    holder: Option<&str>,
+) -> Result<bool, DatabaseError> {
+    let rows = connection.change(
+        "UPDATE weir.committers SET beat = beat + 1, holder = $4 WHERE name = $1 AND fence = $2 AND batch = $3 RETURNING 1",
+        &[&name, &fence, &batch, &holder],
+    )?;
+    Ok(!rows.is_empty())
 }
 
 fn connect(connector: &Arc<Connector>) -> Result<Session, DatabaseError> {

@@ -17,7 +17,20 @@ struct State {
     count: usize,
     /// Since when attempts to connect fail.
     away_since: Option<Instant>,
+    /// When the database had no room for another connection.
+    full_at: Option<Instant>,
 }
+
+impl State {
+    /// Whether a reader makes a connection. While the database has no room, those that are there must do.
+    fn may_connect(&self, max: usize, now: Instant) -> bool {
+        let is_full = self.full_at.is_some_and(|at| now.saturating_duration_since(at) < FULL);
+        self.count < max && (self.count == 0 || !is_full)
+    }
+}
+
+/// How long the pool makes no connection after the database had no room for one.
+const FULL: Duration = Duration::from_secs(1);
 
 /// Connections for readers.
 pub(crate) struct Pool {
@@ -31,7 +44,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(connector: Arc<Connector>, max: usize, patience: Duration) -> Self {
-        let state = Mutex::new(State { idle: Vec::new(), count: 0, away_since: None });
+        let state = Mutex::new(State { idle: Vec::new(), count: 0, away_since: None, full_at: None });
         Self { connector, state, returned: Condvar::new(), max: max.max(1), patience }
     }
 
@@ -47,27 +60,58 @@ impl Pool {
             match state.idle.pop() {
                 Some(session) if !self.is_of_use(&session) => state.count -= 1,
                 Some(session) => return Ok(Pooled { pool: self, session: Some(session) }),
-                None if state.count < self.max => {
+                None if state.may_connect(self.max, Instant::now()) => {
                     state.count += 1;
-                    break;
+                    drop(state);
+                    // Counts the connection until it is put back, or dropped.
+                    let mut pooled = Pooled { pool: self, session: None };
+                    match self.connect(until) {
+                        Err(full @ DatabaseError::Full { .. }) => {
+                            drop(pooled);
+                            state = self.state.lock();
+                            self.note_full(&mut state, &full);
+                            // Nobody will put one back.
+                            if state.count == 0 {
+                                drop(state);
+                                if Instant::now() >= until {
+                                    return Err(full);
+                                }
+                                std::thread::sleep(BETWEEN_ATTEMPTS);
+                                state = self.state.lock();
+                            }
+                        }
+                        connected => {
+                            pooled.session = Some(connected?);
+                            return Ok(pooled);
+                        }
+                    }
                 }
                 None => {
                     if self.returned.wait_until(&mut state, until).timed_out() {
-                        let max = self.max;
-                        return Err(self.connector.unavailable(if state.away_since.is_some() {
-                            "all readers wait for it".into()
-                        } else {
-                            format!("all {max} connections for readers are in use; raise `database.connections`")
-                        }));
+                        return Err(self.connector.unavailable(self.none_came(&state)));
                     }
                 }
             }
         }
-        drop(state);
-        // Counts the connection until it is put back, or dropped.
-        let mut pooled = Pooled { pool: self, session: None };
-        pooled.session = Some(self.connect(until)?);
-        Ok(pooled)
+    }
+
+    /// Why a reader got no connection in time.
+    fn none_came(&self, state: &State) -> String {
+        let (max, count) = (self.max, state.count);
+        if state.away_since.is_some() {
+            "all readers wait for it".into()
+        } else if state.full_at.is_some() {
+            format!("it has room for {count} connections for readers, and all are in use; raise its `max_connections`")
+        } else {
+            format!("all {max} connections for readers are in use; raise `database.connections`")
+        }
+    }
+
+    fn note_full(&self, state: &mut State, full: &DatabaseError) {
+        if state.full_at.is_none() {
+            tracing::warn!("{full}; readers share {} of {} connections", state.count, self.max);
+        }
+        state.full_at = Some(Instant::now());
     }
 
     fn is_of_use(&self, session: &Session) -> bool {
@@ -83,6 +127,9 @@ impl Pool {
             let away_since = {
                 let mut state = self.state.lock();
                 state.away_since = is_away.then(|| state.away_since.unwrap_or(now));
+                if connected.is_ok() && state.full_at.take().is_some() {
+                    tracing::info!("the database has room for another connection");
+                }
                 state.away_since
             };
             if away_since.is_none_or(|since| now >= until.min(since + self.patience)) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, join4, join5};
 use kv::{Chain, ScanOrder};
@@ -19,6 +19,7 @@ use crate::chains::behind;
 use crate::error::sorted;
 use crate::fetched::Fetched;
 use crate::needs::Needs;
+use crate::place_lease::OwnLease;
 use crate::statements::Statements;
 use crate::{DatabaseAddress, DatabaseError, schema, tls};
 
@@ -54,6 +55,8 @@ pub(crate) struct Acknowledged {
     batch: AtomicI64,
     /// Raised whenever the committer connects again: earlier connections may lead to another server.
     generation: AtomicU64,
+    /// Its lease.
+    lease: OnceLock<Arc<Mutex<OwnLease>>>,
     /// Why nobody may use the database any more.
     lost: OnceLock<DatabaseError>,
     /// Whether this process works on a database that is closed to managers.
@@ -63,14 +66,15 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    pub(crate) fn begin(&self, name: &str) {
+    pub(crate) fn begin(&self, name: &str, lease: Arc<Mutex<OwnLease>>) {
+        let _ = self.lease.set(lease);
         let _ = self.name.set(name.to_owned());
     }
 
     /// Another process makes the changes, under this name.
     pub(crate) fn begin_to_follow(&self, name: &str) {
         self.follows.store(true, Ordering::SeqCst);
-        self.begin(name);
+        let _ = self.name.set(name.to_owned());
     }
 
     /// This process works on a database that is closed to managers.
@@ -103,6 +107,10 @@ impl Acknowledged {
     }
 
     pub(crate) fn set_lost(&self, error: &DatabaseError) {
+        // First: whoever sees the loss must not see a lease after it.
+        if let Some(lease) = self.lease.get() {
+            lease.lock().end(Instant::now());
+        }
         let _ = self.lost.set(error.clone());
     }
 }

@@ -131,6 +131,8 @@ impl<'a> State<'a> {
                     seen.note(at.batch);
                     Ok(Some(at))
                 }
+                // Nobody has committed anything yet.
+                (Some(_), None) if least == Some(0) => Ok(None),
                 (Some(_), _) => {
                     session.connection.give_up();
                     Err(session.connection.is_behind())

@@ -196,11 +196,11 @@ impl OpenError {
 #[must_use]
 pub fn exit_of_database(error: &DatabaseError) -> Exit {
     match error {
-        DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_) => Exit::Unreachable,
+        DatabaseError::Unavailable { .. } | DatabaseError::Full { .. } | DatabaseError::Timeout(_) => Exit::Unreachable,
         DatabaseError::Refused { .. } => Exit::Denied,
         DatabaseError::NoSpace(_) => Exit::NoSpace,
         DatabaseError::LostTransactions(_) => Exit::Damaged,
-        DatabaseError::TakenOver(_) => Exit::InUse,
+        DatabaseError::InUse(_) | DatabaseError::TakenOver(_) => Exit::InUse,
         DatabaseError::Conflict(_) | DatabaseError::Schema(_) | DatabaseError::Copy(_) | DatabaseError::Failed(_) => {
             Exit::Failed
         }

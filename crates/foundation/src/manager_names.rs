@@ -46,8 +46,8 @@ impl DatabaseSettings {
 /// How a manager takes its place in the database.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
-    /// At once. A manager that has the place stops.
-    AtOnce,
+    /// When no manager has a lease there. A manager that gives signs of life keeps it.
+    IfSilent,
     /// Only if it is still as it was found free. A manager that has the place keeps it.
     IfFree(&'a Vacancy),
 }
@@ -217,7 +217,7 @@ pub(crate) fn connect(
     let mark = check(disk, cluster, settings)?;
     let config = settings.engine();
     let postgres = match claim {
-        Claim::AtOnce => Postgres::open(&settings.address, COMMITTER, config)?,
+        Claim::IfSilent => Postgres::open(&settings.address, COMMITTER, config)?,
         Claim::IfFree(vacancy) => match Postgres::open_if_free(&settings.address, COMMITTER, config, vacancy)? {
             Some(postgres) => postgres,
             None => return Err(OpenError::PlaceTaken { address }),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use types::{NodeId, Timestamp};
+use types::{ClusterId, NodeId, Timestamp};
 
 use crate::admission::{Admission, OnAdmission};
 use crate::authority::Authority;
@@ -109,6 +109,18 @@ pub enum JoinError {
     /// No manager answered.
     #[error("no manager could be asked: {}", list(.0))]
     Unreachable(Vec<LinkError>),
+    /// The manager is of another cluster than the new node expects. It has not seen the token.
+    #[error(
+        "the manager at {address} is of cluster {found}, and this node is for cluster {ours}; the token was not used"
+    )]
+    OtherCluster {
+        /// The manager.
+        address: String,
+        /// Its cluster.
+        found: Box<ClusterId>,
+        /// The expected cluster.
+        ours: Box<ClusterId>,
+    },
     /// The answer holds no valid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -147,6 +159,32 @@ pub fn join(
     name: &str,
     settings: &Settings,
 ) -> Result<Identity, JoinError> {
+    join_as(None, token, key, roles, name, settings)
+}
+
+/// As [`join`], for a node that knows its cluster. Shows the token to no manager of another one.
+///
+/// # Errors
+/// [`JoinError`].
+pub fn join_cluster(
+    cluster: ClusterId,
+    token: &JoinToken,
+    key: &NewKey,
+    roles: Roles,
+    name: &str,
+    settings: &Settings,
+) -> Result<Identity, JoinError> {
+    join_as(Some(cluster), token, key, roles, name, settings)
+}
+
+fn join_as(
+    cluster: Option<ClusterId>,
+    token: &JoinToken,
+    key: &NewKey,
+    roles: Roles,
+    name: &str,
+    settings: &Settings,
+) -> Result<Identity, JoinError> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(JoinError::Name(name.len()));
     }
@@ -154,8 +192,12 @@ pub fn join(
     let mut failed = Vec::new();
     let mut refused = None;
     for address in &token.addresses {
-        match ask(token, key, &wish, address, settings) {
-            Ok(Verdict::Welcome(issued)) => {
+        match ask((token, cluster), key, &wish, address, settings) {
+            Ok(Asked::OtherCluster { found, ours }) => {
+                let (address, found, ours) = (address.clone(), Box::new(found), Box::new(ours));
+                return Err(JoinError::OtherCluster { address, found, ours });
+            }
+            Ok(Asked::Verdict(Verdict::Welcome(issued))) => {
                 let wrong = || IdentityError::Answer("it makes no sense".into());
                 let issued = Issued::from_message(issued).ok_or_else(wrong)?;
                 if issued.name.roles != roles || !issued.authority.trusts(&token.authority) {
@@ -163,7 +205,7 @@ pub fn join(
                 }
                 return Ok(Identity::new(key, issued)?);
             }
-            Ok(Verdict::Refused(reason)) => {
+            Ok(Asked::Verdict(Verdict::Refused(reason))) => {
                 let reason = printable(reason.as_bytes());
                 let is_of_standby = is_of_standby(&reason);
                 let error = JoinError::Refused { address: address.clone(), reason };
@@ -179,16 +221,30 @@ pub fn join(
     Err(refused.unwrap_or(JoinError::Unreachable(failed)))
 }
 
+/// What a manager has answered.
+enum Asked {
+    Verdict(Verdict),
+    /// It was asked nothing, because it is of another cluster than the expected one.
+    OtherCluster {
+        found: ClusterId,
+        ours: ClusterId,
+    },
+}
+
 fn ask(
-    token: &JoinToken,
+    (token, cluster): (&JoinToken, Option<ClusterId>),
     key: &NewKey,
     wish: &TokenRequest,
     address: &str,
     settings: &Settings,
-) -> Result<Verdict, LinkError> {
+) -> Result<Asked, LinkError> {
     let ask = || {
         let deadline = Deadline::new("joining", settings.connect_time);
-        let mut halves = connect(token, address, deadline, settings)?;
+        let (mut halves, found) = connect(token, address, deadline, settings)?;
+        if let Some(ours) = cluster.filter(|ours| *ours != found) {
+            halves.writing.end();
+            return Ok(Asked::OtherCluster { found, ours });
+        }
         let mut challenge = [0; CHALLENGE_BYTES];
         if !halves.reading.fill(&mut challenge, deadline)? {
             return Err(CloseCause::BrokenOff);
@@ -204,17 +260,18 @@ fn ask(
         send(&mut halves, &request)?;
         let verdict = receive(&mut halves, deadline)?;
         halves.writing.end();
-        Ok(verdict)
+        Ok(Asked::Verdict(verdict))
     };
     ask().map_err(|why: CloseCause| why.with(address))
 }
 
+/// Connects. Returns the cluster of the manager, too.
 fn connect(
     token: &JoinToken,
     address: &str,
     deadline: Deadline,
     settings: &Settings,
-) -> Result<SplitChannel, CloseCause> {
+) -> Result<(SplitChannel, ClusterId), CloseCause> {
     let mut refused = CloseCause::Connect(std::io::Error::other("its name has no address"));
     for address in address.to_socket_addrs().map_err(CloseCause::Connect)? {
         let socket = match TcpStream::connect_timeout(&address, settings.connect_time) {
@@ -231,7 +288,7 @@ fn connect(
         if !name.roles.contain(Role::Manager) {
             return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
         }
-        return Ok(halves);
+        return Ok((halves, name.cluster));
     }
     Err(refused)
 }
@@ -357,9 +414,10 @@ pub(crate) fn ask_for(
     address: &str,
     settings: &Settings,
 ) -> Result<Result<(), String>, LinkError> {
-    Ok(match ask(token, key, wish, address, settings)? {
-        Verdict::Welcome(_) => Ok(()),
-        Verdict::Refused(reason) => Err(reason),
+    Ok(match ask((token, None), key, wish, address, settings)? {
+        Asked::Verdict(Verdict::Welcome(_)) => Ok(()),
+        Asked::Verdict(Verdict::Refused(reason)) => Err(reason),
+        Asked::OtherCluster { found, .. } => Err(found.to_string()),
     })
 }
 

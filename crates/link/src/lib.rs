@@ -61,7 +61,7 @@ pub use error::{CloseCause, LinkError};
 pub use frame::{BULK_BYTES_MAX, FrameError, FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind, MESSAGE_BYTES_MAX};
 pub use hello::{Expect, HELLO_BYTES, Hello, HelloProblem, Version, Versions, printable};
 pub use identity::{Identity, IdentityError};
-pub use join::{JoinError, JoinService, Joined, NAME_MAX, TakeError, TokenStore, join};
+pub use join::{JoinError, JoinService, Joined, NAME_MAX, TakeError, TokenStore, join, join_cluster};
 pub use keys::NewKey;
 pub use listener::{Listener, OtherServices, UnidentifiedConnection};
 pub use manager_files::ManagerFiles;

@@ -150,7 +150,7 @@ impl Manager {
         let data = self.data();
         let settings_in =
             DatabaseSettings { address: database.clone(), connections: 2, patience: Duration::from_secs(10) };
-        let foundation = ManagerFoundation::open_names_in((&settings_in, Claim::AtOnce), &data, &settings(), 0, NOW)?;
+        let foundation = ManagerFoundation::open_names_in((&settings_in, Claim::IfSilent), &data, &settings(), 0, NOW)?;
         let done = work(&foundation.names.namespace);
         foundation.close().unwrap();
         Ok(done)
@@ -306,7 +306,7 @@ fn an_interrupted_import_goes_on_and_notices_that_the_manager_has_run_since() {
             let at = std::fs::canonicalize(&data.path).unwrap();
             let text = format!("the data directory {} made at {} as of session {session}", at.display(), NOW.0);
             let mut copying = Copying::connect(&database).unwrap();
-            copying.begin_import(&ImportSource { text, cluster: CLUSTER }, IfThere::Replace).unwrap();
+            copying.begin_import(&ImportSource { text, cluster: CLUSTER }, IfThere::Replace, |_| true).unwrap();
             all[..count].chunks(1000).for_each(|chunk| copying.put(chunk).unwrap());
             all
         };
@@ -359,8 +359,10 @@ fn the_last_steps_of_a_move_can_be_repeated() {
     mark.unwrap().write(&*disk_of(&manager.data())).unwrap();
     std::fs::create_dir_all(manager.path().join("namespace.new/checkpoint")).unwrap();
     assert!(manager.refuses_to_start());
+    let moved = manager.folders("namespace");
     manager.export(&database).unwrap();
     assert!(manager.entries() == before);
+    assert_eq!(manager.folders("namespace"), moved - 1, "the copy of the export before, and what was built, are gone");
     // Cancelled, the database goes on.
     manager.import(&database, true).unwrap();
     let mut copying = Copying::connect(&database).unwrap();
@@ -391,6 +393,38 @@ fn what_is_not_for_each_other_is_refused() {
     let empty: DatabaseAddress = postgres_server::shared().database().parse().unwrap();
     refused(manager.import(&empty, false), "weir db init");
     manager.with_names(|namespace| assert!(is_there(namespace, b"/tree/plain")));
+}
+
+/// The database was restored to an earlier time, or is another copy.
+#[test]
+fn a_database_that_is_behind_the_directory_is_not_exported_into_it() {
+    let (manager, database) = (Manager::new(), database());
+    manager.import(&database, false).unwrap();
+    let mark = manager.mark().unwrap();
+    let progress = ns::Progress { session: types::SessionId(mark.progress.session.0 + 1), ..mark.progress };
+    DatabaseMark { progress, ..mark.clone() }.write(&*disk_of(&manager.data())).unwrap();
+    assert_eq!(refused(manager.export(&database), "run `weir db continue --after-restore"), Exit::Damaged);
+    on_database(&database, |namespace| assert!(is_there(namespace, b"/tree/plain"), "it was not closed"));
+    // The start on it was a session more.
+    manager.export(&database).unwrap();
+}
+
+/// It may have been handed over: then that directory has nothing but what is in the database.
+#[test]
+fn the_complete_import_of_another_directory_is_not_replaced() {
+    let (manager, database) = (Manager::new(), database());
+    let complete = "UPDATE weir.schema SET closed = 'a copy has not ended';
+        INSERT INTO weir.copy VALUES ('import', 'the data directory /other made at 1 as of session 4', '', NULL, 0, true)";
+    postgres_server::shared().psql(&superuser(&database), complete).unwrap();
+    refused(
+        manager.import(&database, true),
+        "the import of the data directory /other made at 1 as of session 4 is complete",
+    );
+    let own = std::fs::canonicalize(manager.path()).unwrap();
+    let text = format!("the data directory {} made at {} as of session 9", own.display(), NOW.0);
+    let ours = format!("UPDATE weir.copy SET other = '{text}'");
+    postgres_server::shared().psql(&superuser(&database), &ours).unwrap();
+    manager.import(&database, true).unwrap();
 }
 
 fn dump(database: &DatabaseAddress, target: &Path, data: Option<PathBuf>) {

@@ -21,6 +21,7 @@ mod cluster_views;
 mod context;
 mod copy;
 mod database_settings;
+mod database_start;
 mod db;
 mod db_copy;
 mod drop_caches;

@@ -1,5 +1,6 @@
 //! Who a manager is: the cluster's authority and the manager's own identity, in its data directory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use foundation::{DataDir, ManagerFoundation};
@@ -9,6 +10,7 @@ use types::{ClusterId, ErrorCode, NodeId};
 
 use crate::Failure;
 use crate::cluster_node::{host_name, in_words, now};
+use crate::database_start::was_removed;
 use crate::exit::Exit;
 use crate::manager_join::identity_file;
 use crate::not_active::{Cause, NotActive};
@@ -31,6 +33,14 @@ pub(crate) fn no_identity(error: link::IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
+/// The number of the manager whose data directory is `held`.
+pub(crate) fn own_node(held: &Path) -> Result<NodeId, Failure> {
+    match identity_file(held) {
+        IDENTITY_FILE => Ok(FIRST_NODE),
+        joined => Ok(Identity::read(&held.join(joined)).map_err(no_identity)?.name().node),
+    }
+}
+
 /// The authority and the manager's own identity: made with the cluster or when the manager joined, then read.
 pub(crate) fn who_we_are(
     data: &DataDir,
@@ -49,20 +59,10 @@ pub(crate) fn who_we_are(
         }
         other => other.map_err(unusable)?,
     };
-    let own = match has_joined {
-        true => Identity::read(&data.held().join(identity_file(&data.held()))).map_err(no_identity)?.name().node,
-        false => FIRST_NODE,
-    };
+    let own = own_node(&data.held())?;
     let identity = own_identity(data, &authority, own)?;
-    let member = members.iter().find(|member| member.node == own);
-    if member.is_none() && !members.is_empty() || member.is_some_and(|member| member.roles != Roles::MANAGER.bits()) {
-        return Err(Failure::message(
-            Exit::DataDirectory,
-            format!(
-                "this manager, node {own}, was removed from its cluster; nothing was changed. Let it join again with an empty data directory (`weir token create --role manager`)"
-            ),
-        )
-        .into());
+    if let Some(failure) = was_removed(own, &members) {
+        return Err(failure.into());
     }
     if !has_joined {
         // The manager did not join with a key, so it has no key to record.

@@ -71,7 +71,8 @@ pub(crate) fn join_once(data: &mut DataDir, token: &JoinToken, database: &Databa
     }
     // Before the token is used up, and the cluster has another manager in its list.
     let of_database = |error: DatabaseError| Failure::new(exit_of_database(&error), error);
-    if Schema::connect(&database.address).and_then(|mut schema| schema.check()).map_err(of_database)?.is_none() {
+    let of_names = Schema::connect(&database.address).and_then(|mut schema| schema.check()).map_err(of_database)?;
+    let Some(of_names) = of_names else {
         return Err(Failure::message(
             Exit::DataDirectory,
             format!(
@@ -79,8 +80,8 @@ pub(crate) fn join_once(data: &mut DataDir, token: &JoinToken, database: &Databa
                 database.address
             ),
         ));
-    }
-    let identity = join_as(&held, token, Roles::MANAGER)?;
+    };
+    let identity = join_as(&held, token, Roles::MANAGER, Some(of_names))?;
     let cluster = identity.name().cluster;
     let refused = |error: foundation::DataDirError| Failure::new(error.exit(), error);
     data.replace_format(Format { cluster: cluster.0, ..data.format.clone() }).map_err(refused)?;

@@ -52,8 +52,11 @@ impl Cause {
 
     fn of_database(error: &DatabaseError) -> Self {
         match error {
-            DatabaseError::TakenOver(_) => Self::Taken,
-            DatabaseError::Unavailable { .. } | DatabaseError::Timeout(_) | DatabaseError::Conflict(_) => Self::Passing,
+            DatabaseError::InUse(_) | DatabaseError::TakenOver(_) => Self::Taken,
+            DatabaseError::Unavailable { .. }
+            | DatabaseError::Full { .. }
+            | DatabaseError::Timeout(_)
+            | DatabaseError::Conflict(_) => Self::Passing,
             _ => Self::Lasting,
         }
     }
@@ -110,9 +113,11 @@ mod tests {
         let opening = |error| Cause::of_opening(&error);
         let database = |error: DatabaseError| opening(OpenError::Database(error));
         assert_eq!(opening(OpenError::PlaceTaken { address: address() }), Cause::Taken);
+        assert_eq!(database(DatabaseError::InUse(why())), Cause::Taken);
         assert_eq!(database(DatabaseError::TakenOver(why())), Cause::Taken);
         let passing = [
             DatabaseError::Unavailable { address: address(), reason: why() },
+            DatabaseError::Full { address: address(), reason: why() },
             DatabaseError::Timeout(why()),
             DatabaseError::Conflict(why()),
         ];

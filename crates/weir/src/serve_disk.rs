@@ -327,7 +327,7 @@ pub(crate) fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Resul
                 ));
             }
             let token = token.ok_or_else(|| not_joined(&data.path))?;
-            let identity = join_as(&data.held(), token, Roles::DISK)?;
+            let identity = join_as(&data.held(), token, Roles::DISK, None)?;
             // Last: with this file the node has joined.
             identity.write(&file).map_err(no_identity)?;
             identity
@@ -371,21 +371,34 @@ pub(crate) fn not_joined(data: &Path) -> Failure {
 }
 
 /// Joins with `token`, and notes where the managers are. The caller writes the identity.
-pub(crate) fn join_as(data: &Path, token: &JoinToken, roles: Roles) -> Result<Identity, Failure> {
+/// Lets this node join with `token`. `cluster`: the only cluster that it may join, if it knows that already.
+pub(crate) fn join_as(
+    data: &Path,
+    token: &JoinToken,
+    roles: Roles,
+    cluster: Option<ClusterId>,
+) -> Result<Identity, Failure> {
     let failed = |error: JoinError| {
         let exit = match &error {
             JoinError::Refused { .. } | JoinError::Token(_) => Exit::Denied,
             JoinError::Unreachable(_) => Exit::Unreachable,
+            JoinError::OtherCluster { .. } => Exit::DataDirectory,
             _ => Exit::Failed,
         };
         let hint = match exit {
+            Exit::DataDirectory => "; name the database of the manager that made the token".to_owned(),
             Exit::Denied => format!("; if it joined before, is the disk of {} mounted?", data.display()),
             _ => String::new(),
         };
         Failure::new(exit, error).while_doing(format!("this node could not join the cluster{hint}"))
     };
     let key = NewKey::draw().map_err(|error| Failure::new(Exit::Failed, error))?;
-    let identity = link::join(token, &key, roles, &host_name(), &Settings::default()).map_err(failed)?;
+    let (name, settings) = (host_name(), Settings::default());
+    let joined = match cluster {
+        Some(cluster) => link::join_cluster(cluster, token, &key, roles, &name, &settings),
+        None => link::join(token, &key, roles, &name, &settings),
+    };
+    let identity = joined.map_err(failed)?;
     managers_file::write(data, &token.addresses)?;
     tracing::info!("joined cluster {} as node {}", identity.name().cluster, identity.name().node);
     Ok(identity)

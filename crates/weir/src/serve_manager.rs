@@ -30,6 +30,7 @@ use crate::authority::AuthorityKeeper;
 use crate::cli::ServeArgs;
 use crate::client_security::ClientSecurity;
 use crate::cluster_node::{LINKS_STOP, NodesAddress, RunningRole, in_words, now, start_renewal, wait};
+use crate::database_start::check_member;
 use crate::end::End;
 use crate::exit::Exit;
 use crate::health::{Judged, NodeHealth};
@@ -50,7 +51,8 @@ use crate::serve_disk::no_address_for_clients;
 use crate::space_watch::SpaceWatch;
 use crate::standby::{Known, Looks, Waited};
 use crate::{
-    Failure, cluster_role, database_settings, first_administrator, manager_join, metrics, signals, standby, supervisor,
+    Failure, cluster_role, database_settings, database_start, first_administrator, manager_join, metrics, signals,
+    standby, supervisor,
 };
 
 /// How long the answers to administrators may take when the manager stops.
@@ -169,9 +171,9 @@ fn take_turn(
     let mut watch = PlaceWatch::new(&database.address, COMMITTER);
     let mut vacant = None;
     if is_first {
-        // What is wrong now is perhaps wrong in the settings, so nobody waits for it.
-        foundation::check_database(data, database).map_err(|error| cannot_open(data, error))?;
-        let looked = watch.look().map_err(|error| cannot_open(data, error.into()))?;
+        let Some(looked) = database_start::first_look(process, database, &mut watch)? else {
+            return Ok(Turn::Ended(End::Asked.finish(|| Ok(()))?));
+        };
         known.looked(&Ok(looked.clone()));
         if let Standing::Free(vacancy) = looked {
             vacant = Some(vacancy);
@@ -229,6 +231,9 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
     let (config, data) = (process.reload.borrow().in_force().clone(), &process.data);
     let config = &config;
     supervisor::say(supervisor::OPENING);
+    if let Some((database, _)) = place {
+        check_member(data, database)?;
+    }
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let foundation = open(data, config, place).map_err(|error| {
         let cause = Cause::of_opening(&error);
@@ -318,12 +323,13 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
         people: Arc::clone(&people),
     });
     let (owners, users, log) = (Arc::clone(&admin_api), Arc::clone(&people), audit.clone());
-    let known = Arc::clone(&admin_api);
+    let (known, has_several) = (Arc::clone(&admin_api), place.is_some());
     let answers = Answers::new(move |caller, ask| admin_api.answer(caller, &ask))
         .with_owners(move |person: &Person, ask| owners.answer_owner(person, &ask))
         .with_users(move |uid| users.user(uid))
-        // The address of a single manager is known to whoever asks it, and may be another one than its own: that of a tunnel.
-        .with_managers(move || Some(known.addresses()).filter(|all| all.len() > 1).unwrap_or_default());
+        // The address of a manager that is always alone is known to whoever asks it, and may be another one than its own: that of a tunnel. Where there can
+        // be several, commands also learn that the others were removed.
+        .with_managers(move || if has_several { known.addresses() } else { Vec::new() });
     let administration = Administration {
         authority: Arc::clone(&authority),
         administrators: Arc::clone(&administrators),
@@ -449,7 +455,7 @@ fn open(
     }
 }
 
-fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
+pub(crate) fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
     if error.is_about_database() {
         let refused = foundation::refused(data, error);
         return Failure::new(refused.exit(), refused);

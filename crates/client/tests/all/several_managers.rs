@@ -10,6 +10,7 @@ use weir_client::{Client, ClientError, DirlistOptions, Endpoint, OpenOptions, Re
 use crate::server::{AllAnswers, OK, OPEN, READ, REDIRECT, serve};
 
 const STAT: u16 = 3017;
+const RM: u16 = 3014;
 
 /// A server that can die.
 struct Server {
@@ -151,6 +152,40 @@ fn a_manager_that_dies_is_replaced_by_the_next_one() {
     first.dies();
     assert_eq!(client.stat(&file).unwrap().size, 8);
     assert_eq!(second.stats(), 1);
+}
+
+/// Its process is stopped, and its connections are up.
+#[test]
+fn a_manager_that_hangs_is_replaced_by_the_next_one() {
+    let active = Server::active();
+    let hangs = Arc::new(AtomicBool::new(false));
+    let hanging = {
+        let hangs = Arc::clone(&hangs);
+        Server::new(move |kind, _| {
+            // The test ends it.
+            while matches!(kind, STAT | OPEN | RM) && hangs.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            whole(kind)
+        })
+    };
+    let next_server_after = Duration::from_millis(300);
+    let silence_max = Duration::from_secs(20);
+    let mut client = Client::new(Settings { next_server_after, silence_max, ..Settings::default() });
+    let file = url(&[&hanging.at, &active.at]);
+    client.stat(&file).unwrap();
+    hangs.store(true, Ordering::SeqCst);
+    let began = std::time::Instant::now();
+    assert_eq!(client.stat(&file).unwrap().size, 8);
+    assert_eq!(read(&mut open(&mut client, &file)), (b"contents".to_vec(), active.at.clone()));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!((hanging.stats(), active.stats()), (2, 1));
+    // Removing a file is not repeated: the one that hangs may do it yet.
+    let (silence_max, recovery_max) = (Duration::from_millis(600), Duration::ZERO);
+    let mut client = Client::new(Settings { next_server_after, silence_max, recovery_max, ..Settings::default() });
+    let failed = client.rm(&file).unwrap_err();
+    assert!(matches!(failed, ClientError::Silent { after, .. } if after == silence_max), "{failed}");
+    hangs.store(false, Ordering::SeqCst);
 }
 
 #[test]

@@ -101,13 +101,19 @@ impl Copying {
         Ok(schema::owner(&mut self.connection, &self.address, "")?.cluster)
     }
 
-    /// Begins an import of `source`, or continues it. The database is closed from now on.
+    /// Begins an import of `source`, or continues it. The database is closed from now on. A complete import of something else may have been handed over:
+    /// it is replaced only if `is_unmarked` says of its source that no directory has the mark of a namespace in the database.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: the database has another namespace, or a part of another copy. [`DatabaseError::Schema`]: it is closed for another
+    /// [`DatabaseError::InUse`]: a manager is active. [`DatabaseError::Copy`]: the database has another namespace, or a part of another copy. [`DatabaseError::Schema`]: it is closed for another
     /// reason.
-    pub fn begin_import(&mut self, source: &ImportSource, if_there: IfThere) -> Result<ImportState, DatabaseError> {
-        let state = self.closing_transaction(|copying| copying.try_begin_import(source, if_there))?;
+    pub fn begin_import(
+        &mut self,
+        source: &ImportSource,
+        if_there: IfThere,
+        is_unmarked: impl Fn(&str) -> bool,
+    ) -> Result<ImportState, DatabaseError> {
+        let state = self.closing_transaction(|copying| copying.try_begin_import(source, if_there, &is_unmarked))?;
         if matches!(state, ImportState::Copying { after: None, .. }) {
             // This import has copied nothing yet: what is there is from the one that it replaces.
             self.remove_entries()?;
@@ -115,7 +121,12 @@ impl Copying {
         Ok(state)
     }
 
-    fn try_begin_import(&mut self, source: &ImportSource, if_there: IfThere) -> Result<ImportState, DatabaseError> {
+    fn try_begin_import(
+        &mut self,
+        source: &ImportSource,
+        if_there: IfThere,
+        is_unmarked: &dyn Fn(&str) -> bool,
+    ) -> Result<ImportState, DatabaseError> {
         let address = self.address.clone();
         let Owner { cluster, closed } = schema::owner(&mut self.connection, &address, " FOR UPDATE")?;
         if let Some(cluster) = cluster.filter(|cluster| *cluster != source.cluster) {
@@ -144,6 +155,12 @@ impl Copying {
             Some(row) if row.direction == EXPORT && !replace => {
                 return Err(DatabaseError::Copy(format!(
                     "cannot import a namespace into the database {address}: it still has the one that was moved to {}; remove that with --replace",
+                    row.other
+                )));
+            }
+            Some(row) if replace && row.direction == IMPORT && row.is_complete && !is_unmarked(&row.other) => {
+                return Err(DatabaseError::Copy(format!(
+                    "cannot replace what is in the database {address}: the import of {} is complete, and that directory may say already that its namespace is in the database. Run that import again, which ends it. If the directory does not have the file DATABASE, cancel its import first: `weir db import --cancel --data` with that directory. If it is lost, take an empty database",
                     row.other
                 )));
             }
@@ -235,11 +252,11 @@ impl Copying {
         })
     }
 
-    /// Begins an export to `target`, or continues it. The database is closed from now on, and a manager that still runs on it stops. `mark`: a
+    /// Begins an export to `target`, or continues it. The database is closed from now on. `mark`: a
     /// finished export is repeated only as long as the target has the mark. Later the namespace goes on there, and the database has an old one.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or one that was moved out, or a part of a copy.
+    /// [`DatabaseError::InUse`]: a manager is active. [`DatabaseError::Copy`]: it has no namespace, or that of another cluster, or one that was moved out, or a part of a copy.
     /// [`DatabaseError::Schema`]: it is closed for another reason.
     pub fn begin_export(&mut self, target: &str, ours: ClusterId, mark: DirectoryMark) -> Result<(), DatabaseError> {
         self.closing_transaction(|copying| copying.try_begin_export(target, ours, mark))

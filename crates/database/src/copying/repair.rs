@@ -4,11 +4,10 @@ use super::{Copying, IMPORT};
 use crate::{DatabaseError, schema};
 
 impl Copying {
-    /// Closes the database for a repair of its namespace: `reason` says what must be done if it is interrupted. A manager that still runs on it
-    /// stops.
+    /// Closes the database for a repair of its namespace: `reason` says what must be done if it is interrupted.
     ///
     /// # Errors
-    /// [`DatabaseError::Copy`]: it has no namespace, or a part of a copy.
+    /// [`DatabaseError::InUse`]: a manager is active. [`DatabaseError::Copy`]: it has no namespace, or a part of a copy.
     pub fn begin_repair(&mut self, reason: &str) -> Result<(), DatabaseError> {
         self.closing_transaction(|copying| {
             let address = copying.address.clone();

@@ -6,6 +6,7 @@ use tokio_postgres::types::ToSql;
 
 use super::{Copying, IMPORT, Row};
 use crate::pause::pause;
+use crate::silence::{is_still, wait_for_silence};
 use crate::{DatabaseError, schema};
 
 /// Entries that are removed at once.
@@ -60,7 +61,7 @@ impl Copying {
         }
     }
 
-    /// Closes the database. A manager that still runs loses its place, so that it cannot commit.
+    /// Closes the database. A manager that stands still, and goes on later, has lost its place: it cannot commit.
     pub(super) fn close(&mut self, reason: &str) -> Result<(), DatabaseError> {
         self.connection.query("UPDATE weir.committers SET fence = fence + 1, process = '', holder = NULL", &[])?;
         schema::close(&mut self.connection, Some(reason))
@@ -112,12 +113,17 @@ impl Copying {
         self.transaction_on("weir.copy", work)
     }
 
-    /// As [`Copying::transaction`], for work that closes the database ([`Copying::close`]). Managers that run wait for its end.
+    /// As [`Copying::transaction`], for work that closes the database ([`Copying::close`]). Refuses while a manager gives signs of life, and waits until one
+    /// that does not has no lease any more.
     pub(super) fn closing_transaction<T>(
         &mut self,
-        work: impl FnMut(&mut Self) -> Result<T, DatabaseError>,
+        mut work: impl FnMut(&mut Self) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
-        self.transaction_on("weir.committers, weir.copy", work)
+        let seen = wait_for_silence(&mut self.connection, None)?;
+        self.transaction_on("weir.committers, weir.copy", |copying| {
+            is_still(&mut copying.connection, None, &seen)?;
+            work(copying)
+        })
     }
 
     fn transaction_on<T>(

@@ -6,7 +6,7 @@ use database::{DatabaseError, Holder, PlaceLease, PlaceWatch, Postgres, Standing
 use kv::{Kv, KvError};
 use postgres_server::Proxy;
 
-use crate::harness::{address, config, database, get, open, put};
+use crate::harness::{address, config, database, get, open, put, queue_add};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -85,6 +85,35 @@ fn a_process_that_is_silent_loses_its_lease_and_then_its_place() {
     assert_eq!(get(&*second.snapshot(), "a").unwrap(), "2");
     first.stop();
     assert!(matches!(watch.look().unwrap(), Standing::Held { .. }), "only its own place is given up");
+}
+
+/// The tables are locked for longer than a lease lasts, as by maintenance of the database, or as if its disk were slow.
+#[test]
+fn a_batch_that_reads_for_long_keeps_the_lease_and_the_place() {
+    let (url, server) = (database(), postgres_server::shared());
+    let kv = open(&url);
+    server.psql(&url, "INSERT INTO weir.entries VALUES ('n', '41')").unwrap();
+    let mut watch = watch(&url);
+    std::thread::scope(|scope| {
+        let lock = "BEGIN; LOCK TABLE weir.entries IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(7); COMMIT";
+        let locked = scope.spawn(|| server.psql(&url, lock));
+        let count = "SELECT count(*) FROM pg_locks WHERE relation = 'weir.entries'::regclass AND NOT granted";
+        let held = count.replace("NOT granted", "mode = 'AccessExclusiveLock'");
+        wait_until("nobody locks it", || server.psql(&url, &held).unwrap() != "0");
+        let added = queue_add(&kv, "n");
+        wait_until("the batch does not wait", || server.psql(&url, count).unwrap() != "0");
+        while !locked.is_finished() {
+            assert!(matches!(watch.look().unwrap(), Standing::Held { .. }), "its place looks free");
+            assert!(kv.lease().is_held());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        locked.join().unwrap().unwrap();
+        added.recv().unwrap().unwrap();
+    });
+    assert_eq!(get(&*kv.snapshot(), "n").unwrap(), "42");
+    let stats = kv.stats();
+    assert_eq!((stats.conflicts, stats.reconnected), (0, 0), "its sign of life collides with it");
+    assert!(stats.longest_batch > Duration::from_secs(5), "{stats:?}");
 }
 
 #[test]

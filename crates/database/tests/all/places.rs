@@ -2,15 +2,60 @@
 
 use std::time::{Duration, Instant};
 
+use database::{Copying, DatabaseError, Holder, Postgres};
 use kv::{Kv, KvError};
+use postgres_server::Proxy;
 
 use crate::harness::{address, config, database, get, open, put};
+
+/// As if the process had given its place up.
+fn give_up(url: &str) {
+    postgres_server::shared().psql(url, "UPDATE weir.committers SET process = '', fence = fence + 1").unwrap();
+}
+
+#[test]
+fn nobody_takes_the_place_from_a_process_that_lives() {
+    let url = database();
+    let first = open(&url);
+    put(&first, "a", "1").unwrap();
+    first.set_holder(&Holder { node: 7, for_nodes: "mgr7:1095".into(), for_clients: "mgr7:1094".into() });
+    let began = Instant::now();
+    let said = Postgres::open(&address(&url), "test", config()).err().unwrap();
+    assert!(matches!(said, DatabaseError::InUse(_)), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(4), "the sign of life came after a second");
+    let closing = Copying::connect(&address(&url)).unwrap().begin_repair("a repair").unwrap_err();
+    assert!(matches!(&closing, DatabaseError::InUse(why) if why.contains("node 7, at mgr7:1095")), "{closing}");
+    put(&first, "a", "2").unwrap();
+    assert!(first.lease().is_held());
+}
+
+/// A process that stands still, or is cut off, may act as long as it has its lease.
+#[test]
+fn a_command_waits_until_a_silent_process_has_no_lease() {
+    let (url, server) = (database(), postgres_server::shared());
+    let proxy = Proxy::before(server.port());
+    let first = open(&proxy.url(&url, server.port()));
+    put(&first, "a", "1").unwrap();
+    proxy.set_down(true);
+    let name = url.rsplit('/').next().unwrap();
+    let end = format!(
+        "SELECT count(*) FROM (SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}') ended"
+    );
+    server.psql("postgres", &end).unwrap();
+    assert!(first.lease().is_held());
+    Copying::connect(&address(&url)).unwrap().begin_repair("a repair").unwrap();
+    assert!(!first.lease().is_held(), "it may still act");
+    proxy.set_down(false);
+    let said = put(&first, "a", "2").unwrap_err();
+    assert!(matches!(said, KvError::Stopped { .. }), "{said}");
+}
 
 #[test]
 fn the_process_that_started_last_commits_and_the_other_stops() {
     let url = database();
     let first = open(&url);
     put(&first, "a", "1").unwrap();
+    give_up(&url);
     // It need not have committed anything yet.
     let second = open(&url);
     let said = put(&first, "a", "3").unwrap_err();
@@ -34,6 +79,7 @@ fn a_reader_notices_a_database_without_acknowledged_changes() {
     server.psql(&url, "UPDATE weir.committers SET batch = batch - 1").unwrap();
     // What the manager has in its memory lacks nothing.
     assert!(matches!(kv.snapshot().get(b"b"), Err(KvError::Lost(_))));
+    assert!(!kv.lease().is_held(), "who knows of the loss sees no lease any more");
     assert!(kv.broken().unwrap().contains("has lost"));
     // The process ends without another change, and the next one must not start as if nothing had happened.
     kv.stop();

@@ -141,3 +141,40 @@ fn readers_wait_for_a_connection_and_give_up_with_the_reason() {
         assert_eq!(waiting.join().unwrap().unwrap(), None);
     });
 }
+
+/// As with a `max_connections` that is too low: readers share the connections that there are.
+#[test]
+fn readers_share_the_connections_that_the_database_has_room_for() {
+    let (url, server) = (database(), postgres_server::shared());
+    let name = url.rsplit('/').next().unwrap().to_owned();
+    // The committer and the watch have two of them.
+    let role = format!("CREATE ROLE few_{name} LOGIN PASSWORD 'secret' CONNECTION LIMIT 4");
+    server.psql("postgres", &role).unwrap();
+    let address = crate::harness::address(&url);
+    database::Schema::connect(&address).unwrap().init(Some(&format!("few_{name}"))).unwrap();
+    let theirs = crate::harness::address(&server.url_of(&format!("few_{name}"), "secret", &name));
+    let config = database::PostgresConfig {
+        connections: 8,
+        readers_patience: std::time::Duration::from_secs(2),
+        ..crate::harness::config()
+    };
+    let kv = database::Postgres::open(&theirs, "test", config).unwrap();
+    let count = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = 'few_{name}'");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while server.psql(&url, &count).unwrap() != "2" {
+        assert!(std::time::Instant::now() < until, "the watch does not connect");
+    }
+    let (first, second) = (kv.snapshot(), kv.snapshot());
+    assert_eq!((get(&*first, "a"), get(&*second, "a")), (None, None));
+    let said = kv.snapshot().get(b"a").unwrap_err().to_string();
+    assert!(said.contains("room for 2 connections") && said.contains("max_connections"), "{said}");
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| kv.snapshot().get(b"a"))).collect();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(first);
+        for waiting in waiting {
+            assert_eq!(waiting.join().unwrap().unwrap(), None);
+        }
+    });
+    assert!(kv.outage().is_none());
+}

@@ -25,7 +25,8 @@ fn mkdir(foundation: &ManagerFoundation, path: &str) {
 
 #[test]
 fn a_directory_of_the_same_cluster_takes_the_place_when_it_is_free() {
-    let address: database::DatabaseAddress = postgres_server::shared().database().parse().unwrap();
+    let url = postgres_server::shared().database();
+    let address: database::DatabaseAddress = url.parse().unwrap();
     Schema::connect(&address).unwrap().init(None).unwrap();
     let settings = DatabaseSettings { address: address.clone(), connections: 2, patience: Duration::from_secs(20) };
     let open = |claim, data: &DataDir| ManagerFoundation::open_names_in((&settings, claim), data, &small(), 0, NOW);
@@ -67,7 +68,11 @@ fn a_directory_of_the_same_cluster_takes_the_place_when_it_is_free() {
     mkdir(&again, "/by-first/by-second/by-first");
     let has_lost_place = again.names.engine.has_lost_place();
     assert!(!has_lost_place());
-    let taken = open(Claim::AtOnce, &second).unwrap();
+    let refused = open(Claim::IfSilent, &second).err().unwrap();
+    assert_eq!(refused.exit(), Exit::InUse, "{refused}");
+    let give_up = "UPDATE weir.committers SET process = '', fence = fence + 1";
+    postgres_server::shared().psql(&url, give_up).unwrap();
+    let taken = open(Claim::IfSilent, &second).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     while !has_lost_place() {
         assert!(Instant::now() < until, "it does not notice");

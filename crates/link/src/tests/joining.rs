@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use types::{NodeId, Timestamp};
+use types::{ClusterId, NodeId, Timestamp};
 
 use super::world::*;
 use crate::token::{Admission, check};
@@ -184,6 +184,19 @@ fn a_token_of_another_cluster_does_not_reveal_its_secret() {
         errors[0]
     );
     assert!(site.tokens.kept.lock().0.values().all(|record| record.used.is_empty()));
+}
+
+/// A node that knows its cluster, and has a token of another one.
+#[test]
+fn a_manager_of_another_cluster_than_the_expected_one_sees_no_token() {
+    let site = Site::new();
+    let token = site.token(DAY);
+    let join = |cluster| join_cluster(cluster, &token, &NewKey::draw().unwrap(), Roles::DISK, "disk1", &quick());
+    let ours = site.cluster.authority.cluster();
+    let refused = join(ClusterId(ours.0 + 1)).unwrap_err();
+    assert!(matches!(&refused, JoinError::OtherCluster { found, .. } if **found == ours), "{refused}");
+    assert!(site.tokens.kept.lock().0.values().all(|record| record.used.is_empty()), "{refused}");
+    assert_eq!(join(ours).unwrap().name().cluster, ours);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `weir db export`: the namespace of a database into the data directory of the cluster's manager.
 //!
-//! 1. The database is closed. A manager that still runs on it stops with its next change.
+//! 1. The database is closed. The command refuses while a manager is active there.
 //! 2. The directory gets a new journal. The old one ends before the namespace went into the database: with it a restore would take an old backup for
 //!    complete.
 //! 3. The entries become a checkpoint in a new folder, which then gets the namespace's name.
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use console::Exit;
-use database::{Copying, DatabaseAddress, DirectoryMark};
+use database::{Copying, DatabaseAddress, DirectoryMark, read_once};
 use disk::{Disk, DiskError};
 use foundation::layout::{NAMESPACE_CHECKPOINT_DIR, NAMESPACE_DIR};
 use foundation::{DataDir, DatabaseMark, DirRole, IfNew, OpenError, Settings, disk_of};
@@ -56,20 +56,29 @@ pub fn run(args: &ExportOptions, settings: &Settings) -> Result<Exit, Error> {
     if mark.is_none() && has_namespace(&*disk).map_err(|error| failed(error.into()))? {
         return Err(Error::HasNamespace { data: data.path.clone() });
     }
+    let address = args.database.to_string();
     let mut screen = Screen::new(args.json);
     let mut copying = Copying::connect(&args.database)?;
-    let address = args.database.to_string();
+    // Before the database is closed.
+    if let Some(mark) = &mark {
+        is_not_older(args, mark).map_err(failed)?;
+    }
     let is_here = mark.as_ref().is_some_and(|mark| mark.address == address);
     let directory = if is_here { DirectoryMark::Present } else { DirectoryMark::Absent };
     copying.begin_export(&described(&data), cluster_of(&data), directory)?;
+    let mut aside = Vec::new();
     if !is_here {
+        // It may be of the time before the namespace went into that other database.
+        if has_namespace(&*disk).map_err(|error| failed(error.into()))? {
+            aside.push(move_aside(&*disk, NAMESPACE_DIR, MOVED).map_err(|error| failed(error.into()))?);
+        }
         // Also over the mark of the same database under another address: the next attempt looks for this one. A directory without a mark has seen nothing
         // of this database yet.
         let progress = mark.as_ref().map_or_else(Progress::default, |mark| mark.progress);
         let mark = DatabaseMark { cluster: cluster_of(&data), address, progress };
         mark.write(&*disk).map_err(|error| failed(error.into()))?;
     }
-    let aside = place(&data, &disk, settings, &mut copying, &mut screen)?;
+    aside.extend(place(&data, &disk, settings, &mut copying, &mut screen)?);
     let entries = verify_directory(&data, settings, &mut copying, &mut screen)?;
     copying.finish_export()?;
     DatabaseMark::remove(&*disk).map_err(|error| failed(error.into()))?;
@@ -88,24 +97,33 @@ pub fn run(args: &ExportOptions, settings: &Settings) -> Result<Exit, Error> {
     say(args.json, &result, &words)
 }
 
-/// Puts the entries of the database in the namespace's place, behind a new journal. Returns the folders that were there.
+/// Refuses a database that is behind what the directory has seen of it.
+fn is_not_older(args: &ExportOptions, mark: &DatabaseMark) -> Result<(), OpenError> {
+    let found = read_once(&args.database, |read| namespace::progress(read))?.unwrap_or_default();
+    if found >= mark.progress {
+        return Ok(());
+    }
+    let address = args.database.to_string();
+    Err(OpenError::OlderDatabase { address, found: Box::new(found), expected: Box::new(mark.progress) })
+}
+
+/// Puts the entries of the database in the namespace's place, behind a new journal. Returns the name of the former journal.
 fn place(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
     settings: &Settings,
     copying: &mut Copying,
     screen: &mut Screen,
-) -> Result<Vec<String>, Error> {
+) -> Result<Option<String>, Error> {
     let failed = |error: OpenError| refused(data, error);
     let io = |error: DiskError| failed(error.into());
-    let mut aside = Vec::new();
-    // What an interrupted export has put there.
-    if has_namespace(&**disk).map_err(io)? {
-        aside.push(move_aside(&**disk, NAMESPACE_DIR, MOVED).map_err(io)?);
-    }
     remove_new(data).map_err(io)?;
+    // What an interrupted export has put there: no manager has started on it, because the directory has the mark.
+    if has_namespace(&**disk).map_err(io)? {
+        disk.rename(NAMESPACE_DIR, NEW).and_then(|()| disk.sync_dir("")).map_err(io)?;
+        remove_new(data).map_err(io)?;
+    }
     let (at, journal) = renew_journal(disk, settings).map_err(failed)?;
-    aside.extend(journal);
     screen.what = "copied";
     let folder = NAMESPACE_CHECKPOINT_DIR.replacen(NAMESPACE_DIR, NEW, 1);
     let mut entries = Counted { source: copying.entries(), count: 0, screen: &mut *screen };
@@ -113,7 +131,7 @@ fn place(
     screen.clear();
     placed.map_err(Error::Copy)?;
     disk.rename(NEW, NAMESPACE_DIR).and_then(|()| disk.sync_dir("")).map_err(io)?;
-    Ok(aside)
+    Ok(journal)
 }
 
 /// Removes the unfinished namespace of an interrupted attempt.

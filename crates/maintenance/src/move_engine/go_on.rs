@@ -47,7 +47,6 @@ pub fn run(args: &ContinueOptions) -> Result<Exit, Error> {
 pub(super) fn above_everything(database: &DatabaseAddress, taken: Timestamp) -> Result<Vec<String>, Error> {
     let mut copying = Copying::connect(database)?;
     copying.begin_repair(CLOSED)?;
-    // A manager that still runs stops.
     let engine = Arc::new(Postgres::open_closed(database, COMMITTER, PostgresConfig::default())?);
     let continued = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, now(), NamespaceConfig::default())
         .map_err(Error::RaiseNumbers)

@@ -89,7 +89,7 @@ pub fn cancel(database: &DatabaseAddress, data: Option<&Path>, is_json: bool) ->
     let unmarked = match &data {
         Some(data) => {
             let mark = DatabaseMark::read(&*disk_of(data)).map_err(|error| refused(data, error))?;
-            mark.is_none().then(|| format!("{} as of session ", described(data)))
+            mark.is_none().then(|| from_this(data))
         }
         None => None,
     };
@@ -98,6 +98,11 @@ pub fn cancel(database: &DatabaseAddress, data: Option<&Path>, is_json: bool) ->
     })?;
     let words = "cancelled: the namespace is where it was before, and can be used there";
     say(is_json, &json!({ "cancelled": true, "database": database.to_string() }), &[words.into()])
+}
+
+/// How the text of an import from this directory begins; the session follows.
+fn from_this(data: &DataDir) -> String {
+    format!("{} as of session ", described(data))
 }
 
 type Imported = (Option<u64>, String, Vec<String>);
@@ -151,10 +156,15 @@ fn copy_index(
     let nothing = || Error::NothingToImport { data: data.path.clone() };
     // Each opening of the namespace begins a session. So the session tells whether the namespace was used since an interrupted import.
     let progress = namespace::progress(&*snapshot).map_err(Error::ReadNames)?.ok_or_else(nothing)?;
-    let text = format!("{} as of session {}", described(data), progress.session);
+    let text = format!("{}{}", from_this(data), progress.session);
     let source = ImportSource { text, cluster: cluster_of(data) };
+    // This directory has no mark, or the import would have been ended before.
+    let own = from_this(data);
+    let is_unmarked = |other: &str| other.starts_with(BACKUP) || other.starts_with(&own);
     let chunk = |after: Option<&[u8]>| kv::chunk_of(&*snapshot, after, CHUNK);
-    if let ImportState::Copying { mut after, mut entries } = copying.begin_import(&source, if_there(args))? {
+    if let ImportState::Copying { mut after, mut entries } =
+        copying.begin_import(&source, if_there(args), is_unmarked)?
+    {
         screen.what = "copied";
         loop {
             let entries_now = chunk(after.as_deref()).map_err(Error::Copy)?;
@@ -200,7 +210,9 @@ fn from_backup(args: &ImportOptions, path: &Path, screen: &mut Screen) -> Result
     let text = format!("{BACKUP}{} of {taken} (record {} of journal {:016x})", last.number, last.upto, last.log);
     let source = ImportSource { text: text.clone(), cluster: ClusterId(whose.cluster) };
     let mut copying = Copying::connect(&args.database)?;
-    if let ImportState::Copying { after, mut entries } = copying.begin_import(&source, if_there(args))? {
+    if let ImportState::Copying { after, mut entries } =
+        copying.begin_import(&source, if_there(args), |other| other.starts_with(BACKUP))?
+    {
         screen.what = "copied";
         let mut rest = open()?;
         loop {

@@ -112,7 +112,7 @@ fn list(contexts: &Contexts, args: &ContextListArgs) -> Result<Exit, Failure> {
     for name in contexts.names().map_err(failed)? {
         let is_current = current.as_deref() == Some(&name);
         // One file that cannot be read does not hide the others.
-        match contexts.find(&name) {
+        match contexts.find_to_ask(&name) {
             Ok(None) => {}
             Ok(Some(Context::Person(TrustedCluster { authority, managers }))) => {
                 let authority = authority.to_string();

@@ -3,10 +3,11 @@
 //! of the grid, the addresses and the fingerprint of the cluster's authority.
 //!
 //! The folder is `weir` in `$XDG_CONFIG_HOME`, else `~/.config/weir`. `contexts/NAME` is a context, `current` holds the
-//! name of the one that commands use by themselves. `contexts/.key-ID` is the key of an invitation while that is redeemed.
+//! name of the one that commands use by themselves. `contexts/.managers-NAME` has the addresses that the cluster has told. `contexts/.key-ID` is the key of an invitation while that is redeemed.
 
 mod command;
 mod credential;
+mod learned;
 mod target;
 
 use std::fs;
@@ -14,7 +15,6 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use link::admin::MANAGERS_MAX;
 use link::admin::{AdminId, AdminIdentity, AdminIdentityError, TrustedCluster, key_to_redeem};
 use link::{FileError, Fingerprint, NewKey};
 
@@ -91,19 +91,6 @@ impl Context {
             Self::Certificate(identity) => identity.authority(),
             Self::Person(cluster) => cluster.authority,
         }
-    }
-
-    /// The addresses with those of a cluster's managers that are missing, `None` if none is. What the user has given stays first: it may lead through a
-    /// tunnel.
-    fn with_missing(&self, told: &[String]) -> Option<Vec<String>> {
-        let mut managers = self.managers().to_vec();
-        let before = managers.len();
-        for address in told {
-            if managers.len() < MANAGERS_MAX && !managers.contains(address) {
-                managers.push(address.clone());
-            }
-        }
-        (managers.len() > before).then_some(managers)
     }
 
     /// The same with other addresses.
@@ -187,6 +174,18 @@ impl Contexts {
         })
     }
 
+    /// The context `name` with all addresses to ask: those of the user, and those that the cluster has told. `None` if there is none.
+    pub(crate) fn find_to_ask(&self, name: &str) -> Result<Option<Context>, ContextError> {
+        let Some(context) = self.find(name)? else { return Ok(None) };
+        let managers = learned::together(context.managers(), &learned::read(&self.learned_path(name)));
+        Ok(Some(context.with_managers(managers)))
+    }
+
+    fn learned_path(&self, name: &str) -> PathBuf {
+        // No context has such a name.
+        self.folder.join(CONTEXTS).join(format!(".managers-{name}"))
+    }
+
     /// Whether a new context may have this name.
     pub(crate) fn check_new(&self, name: &str) -> Result<(), ContextError> {
         match fs::symlink_metadata(self.path(name)?) {
@@ -225,21 +224,19 @@ impl Contexts {
         written.map_err(|source| ContextError::Identity { name: name.to_owned(), source })
     }
 
-    /// Adds the addresses of managers that the context `name` does not have.
-    pub(crate) fn learn(&self, name: &str, managers: &[String]) -> Result<(), ContextError> {
-        let context = self.read(name)?;
-        match context.with_missing(managers) {
-            None => Ok(()),
-            Some(all) => match context.with_managers(all) {
-                Context::Certificate(identity) => self.write(name, &identity),
-                Context::Person(cluster) => self.write_cluster(name, &cluster),
-            },
-        }
+    /// Keeps the addresses that the active manager of the context's cluster has told, in place of those that it told before.
+    pub(crate) fn learn(&self, name: &str, told: &[String]) -> Result<(), ContextError> {
+        let given = self.read(name)?;
+        let told = learned::together(given.managers(), told).split_off(given.managers().len());
+        let path = self.learned_path(name);
+        learned::replace(&path, &told).map_err(|source| failed("write", &path, source))
     }
 
     /// Removes the context `name`, with its key.
     pub(crate) fn remove(&self, name: &str) -> Result<(), ContextError> {
         let path = self.path(name)?;
+        // First, so that none is left for another context of this name.
+        let _ = fs::remove_file(self.learned_path(name));
         match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.read(name).map(drop)?,
             other => other.map_err(|source| failed("remove", &path, source))?,
@@ -304,24 +301,30 @@ mod tests {
     }
 
     #[test]
-    fn a_context_learns_managers_and_forgets_none() {
+    fn a_context_learns_managers_forgets_the_removed_ones_and_keeps_the_users_own() {
         let temp = tempfile::tempdir().unwrap();
         let contexts = Contexts { folder: temp.path().join("weir") };
         let (authority, managers) = (Fingerprint([7; 32]), vec!["localhost:9".to_owned()]);
         contexts.write_cluster("lab", &TrustedCluster { authority, managers }).unwrap();
-        let known = || contexts.read("lab").unwrap().managers().join(" ");
+        let known = || contexts.find_to_ask("lab").unwrap().unwrap().managers().join(" ");
         let learn = |told: &[&str]| {
             let told: Vec<String> = told.iter().map(|one| (*one).to_owned()).collect();
             contexts.learn("lab", &told).unwrap();
             known()
         };
-        assert_eq!(learn(&[]), "localhost:9");
+        assert_eq!(known(), "localhost:9");
         assert_eq!(learn(&["m1:1", "localhost:9", "m2:1"]), "localhost:9 m1:1 m2:1");
-        assert_eq!(learn(&["m2:1"]), "localhost:9 m1:1 m2:1");
-        let many: Vec<String> = (0..40).map(|number| format!("n{number}:1")).collect();
+        assert_eq!(learn(&["m2:1", "m3:1"]), "localhost:9 m2:1 m3:1", "m1 was removed from the cluster");
+        assert_eq!(learn(&["m3:1", "no address", "a:1\nb:2", "\u{1b}[2J:1"]), "localhost:9 m3:1");
+        let many: Vec<String> = (1..40).map(|number| format!("n{number}:1")).collect();
         contexts.learn("lab", &many).unwrap();
-        assert_eq!(known().split(' ').count(), MANAGERS_MAX);
+        assert_eq!(known().split(' ').count(), link::admin::MANAGERS_MAX);
         assert!(matches!(contexts.learn("gone", &many), Err(ContextError::Unknown { .. })));
+        // The context itself has only what the user has given, and the rest goes with it.
+        assert_eq!(contexts.read("lab").unwrap().managers(), ["localhost:9"]);
+        assert_eq!(contexts.names().unwrap(), ["lab"]);
+        contexts.remove("lab").unwrap();
+        assert_eq!(fs::read_dir(contexts.folder.join(CONTEXTS)).unwrap().count(), 0);
     }
 
     #[test]

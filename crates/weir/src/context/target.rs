@@ -149,7 +149,7 @@ impl Target {
                     // Stderr may be closed.
                     let _ = writeln!(io::stderr(), "{text}");
                 }
-                if let Err(why) = learn(kept, context, &answered.managers) {
+                if let Err(why) = learn(kept, &answered.managers) {
                     let text = format!("weir: context {kept} could not take over where the managers are: {why}");
                     let _ = writeln!(io::stderr(), "{text}");
                 }
@@ -279,37 +279,34 @@ fn follow(name: &str, kept: &str, context: &Context, authority: link::Fingerprin
     }
 }
 
-/// Lets the context `kept` know all managers of its cluster.
-fn learn(kept: &str, context: &Context, managers: &[String]) -> Result<(), ContextError> {
-    // What the command asked with may have other addresses than the context, but mostly they are the same.
-    match context.with_missing(managers) {
-        None => Ok(()),
-        Some(_) => Contexts::of_user()?.learn(kept, managers),
-    }
+/// Lets the context `kept` know where the managers of its cluster are now. Without `managers`, nothing was told.
+fn learn(kept: &str, managers: &[String]) -> Result<(), ContextError> {
+    if managers.is_empty() { Ok(()) } else { Contexts::of_user()?.learn(kept, managers) }
 }
 
 fn current_identity(contexts: &Contexts, name: &str) -> Result<(String, Context), ContextError> {
-    Ok((name.to_owned(), contexts.read(name)?))
+    let context = contexts.find_to_ask(name)?.map_or_else(|| contexts.read(name), Ok)?;
+    Ok((name.to_owned(), context))
 }
 
 /// The context with this name, or the one of a manager at one of these addresses. If no context has them, the current
 /// context asks there: the certificate, not the address, decides whether it is the same cluster.
 fn named(contexts: &Contexts, said: &str) -> Result<Option<(String, Context)>, ContextError> {
-    if let Some(identity) = contexts.find(said)? {
+    if let Some(identity) = contexts.find_to_ask(said)? {
         return Ok(Some((said.to_owned(), identity)));
     }
     let Some(addresses) = addresses_of(said) else { return Ok(None) };
     let at = |identity: Context| identity.with_managers(addresses.clone());
     for name in contexts.names()? {
         // A context that cannot be read is no obstacle for others.
-        if let Ok(Some(identity)) = contexts.find(&name)
+        if let Ok(Some(identity)) = contexts.find_to_ask(&name)
             && identity.managers().iter().any(|manager| addresses.iter().any(|address| is_same(manager, address)))
         {
             return Ok(Some((name, at(identity))));
         }
     }
     let Some(current) = contexts.current()? else { return Ok(None) };
-    Ok(contexts.find(&current)?.map(|identity| (current, at(identity))))
+    Ok(contexts.find_to_ask(&current)?.map(|identity| (current, at(identity))))
 }
 
 /// `HOST` or `HOST:PORT`, or several of them with commas between them, as `host:port`.
