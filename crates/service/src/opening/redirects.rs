@@ -203,7 +203,7 @@ fn too_many_proxies(path: &NsPath) -> Error {
 
 /// Redirects the client to the manager.
 pub(crate) fn to_manager(disk: &DiskServer) -> Error {
-    match disk.manager() {
+    match disk.manager_for_clients() {
         Some((host, port)) => Error::redirect(Redirect::to_manager(host, port)),
         None => Error::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
     }
