@@ -66,13 +66,15 @@ fuzz: ## each fuzz target, and random sessions against the real binary, each for
 sim: ## the crash and model tests over many more seeds than `make test` (WEIR_SEEDS, default 5000)
 	WEIR_SEEDS=$${WEIR_SEEDS:-5000} cargo test --locked --release --workspace -- --nocapture
 
-soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift (build/soak/report.txt); then two million files, minutes of kill -9 on a cluster, of a cluster from packages, and of users with quotas and permissions
+soak: build ## an hour (SOAK_MINUTES) of ordinary, slow and stuck clients, full disks and kill -9: nothing lost, no drift (build/soak/report.txt); then two million files (also on PostgreSQL), minutes of kill -9 on a cluster of one manager and of three, stock clients on three managers, of a cluster from packages, and of users with quotas and permissions
 	scripts/setup.sh test
 	cd tests && ../.venv/bin/python -m soak $(ARGS)
 	cd tests && ../.venv/bin/python -m soak.files $(FILES)
+	cd tests && ../.venv/bin/python -m soak.files --managers 3 $(FILES)
 	cd tests && ../.venv/bin/python -m soak.packages
 	CLUSTER_SECONDS=$${CLUSTER_SECONDS:-300} CLUSTER_SEED=$${CLUSTER_SEED:-$$RANDOM} $(PYTEST) tests -s -k kills_at_random --timeout 3600
-	$(PYTEST) tests -m long --timeout 3600
+	MANAGERS_SEED=$${MANAGERS_SEED:-$$RANDOM} $(PYTEST) tests -m long -rP --timeout 3600
+	$(PYTEST) tests --managers --timeout 3600
 	IDENTITY_SECONDS=$${IDENTITY_SECONDS:-300} IDENTITY_SEED=$${IDENTITY_SEED:-$$RANDOM} $(PYTEST) tests/test_identity_kills.py -s
 
 deb: build ## the Debian package, build/weir_VERSION_ARCH.deb

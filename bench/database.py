@@ -6,6 +6,7 @@ servers. PostgreSQL has its defaults: it syncs each commit. Prints the table, an
     bench/database.py --only batches  files of 4 KiB by weir's own client, hundreds in one request
     bench/database.py --only phases   create, stat and open+read+close by 8 threads of the stock client
     bench/database.py --only listing  a directory of 100,000 entries with attributes, by weir's own client
+    bench/database.py --only pauses   how long clients of three managers wait when one of them, or the database's primary, is killed
 """
 
 import argparse
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import cluster_rates  # noqa: E402
 import machine  # noqa: E402
+import manager_pauses  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from clusters import Processes  # noqa: E402
 from harness import WEIR_BIN  # noqa: E402
@@ -33,6 +35,7 @@ CLIENTS, BATCHED = 4, 5000
 THREADS, FILES, DIRS, BYTES = 8, 10_000, 100, 4096
 PASSES = {"create": 1, "stat": 4, "read": 2}
 ENTRIES = 100_000
+PAUSES = "pauses"
 SYSTEMS = ["PostgreSQL", "embedded"]
 BARS = {
     "batches: creates [1/s]": "at least 0.3",
@@ -94,27 +97,37 @@ def listing(table: Table, clusters: Clusters, home: Path, runs: int) -> None:
 PARTS: dict[str, Callable[[Table, Clusters, Path, int], None]] = {"batches": batches, "phases": phases, "listing": listing}
 
 
+def rates(parts: list[str], home: Path, runs: int) -> Table:
+    table = Table("One manager on PostgreSQL beside the embedded engine", SYSTEMS, BARS)
+    with Postgres(home / "postgres") as postgres:
+        url = postgres.url(database=postgres.create_database())
+        subprocess.run([str(WEIR_BIN), "db", "init", "--database", url], check=True)
+        with Cluster(home / "database", 2, database=url) as database, Cluster(home / "embedded", 2) as embedded:
+            clusters = dict(zip(SYSTEMS, (database, embedded), strict=True))
+            for part in parts:
+                PARTS[part](table, clusters, home, runs)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="measure this part alone; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*PARTS, PAUSES], help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    table = Table("One manager on PostgreSQL beside the embedded engine", SYSTEMS, BARS)
+    chosen = options.only or [*PARTS, PAUSES]
+    tables = []
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         home = Path(folder)
         home.chmod(0o755)
-        with Postgres(home / "postgres") as postgres:
-            url = postgres.url(database=postgres.create_database())
-            subprocess.run([str(WEIR_BIN), "db", "init", "--database", url], check=True)
-            with Cluster(home / "database", 2, database=url) as database, Cluster(home / "embedded", 2) as embedded:
-                clusters = dict(zip(SYSTEMS, (database, embedded), strict=True))
-                for part in options.only or PARTS:
-                    PARTS[part](table, clusters, home, options.runs)
+        if parts := [part for part in chosen if part != PAUSES]:
+            tables.append(rates(parts, home, options.runs).markdown())
+        if PAUSES in chosen:
+            tables.append(manager_pauses.pauses(home, options.runs).markdown())
         about = "; ".join(f"{key}: {value}" for key, value in machine.describe(home, ROOT).items())
-    print(table.markdown(), flush=True)
+    print("\n".join(tables), flush=True)
     if not options.only:
         how = f"`make bench-database`, {date.today()}, {options.runs} runs in turns: medians, and the least to the most."
-        (ROOT / "bench/DATABASE.md").write_text("\n".join([f"# A manager on PostgreSQL\n\n{how}\n{about}.\n", table.markdown()]))
+        (ROOT / "bench/DATABASE.md").write_text("\n".join([f"# A manager on PostgreSQL\n\n{how}\n{about}.\n", *tables]))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ class Table:
 
     def markdown(self) -> str:
         """A line for each row: the medians of the systems with the least and the most, the first one's part of the second, the bar."""
-        lines = [f"## {self.title}", "", f"| | {' | '.join(self.systems)} | ratio | bar |", "| --- |" + " --- |" * (len(self.systems) + 2)]
+        titles = [*self.systems, *(["ratio"] if len(self.systems) > 1 else []), "bar"]
+        lines = [f"## {self.title}", "", f"| | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
         for row, figures in self.rows.items():
             medians = [statistics.median(figures[system]) for system in self.systems]
             shown = [
                 f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})" for values in map(figures.get, self.systems)
             ]
-            lines.append(f"| {row} | {' | '.join(shown)} | {medians[0] / medians[1]:.2f} | {self.bars.get(row, '')} |")
+            ratio = [f"{medians[0] / medians[1]:.2f}"] if len(medians) > 1 else []
+            lines.append(f"| {' | '.join([row, *shown, *ratio, self.bars.get(row, '')])} |")
         return "\n".join([*lines, ""])

@@ -26,6 +26,7 @@ class Node:
         self.logged_before = 0
         # Prefix of its command: where it runs.
         self.prefix: tuple[str, ...] = ()
+        self.is_frozen = False
 
     def launch(self, *flags: str | Path) -> "Node":
         command = [*self.prefix, WEIR_BIN, "serve", "--role", self.role, "--data", self.data]
@@ -69,12 +70,14 @@ class Node:
 
     def freeze(self) -> None:
         """Stops the process without its knowledge, like a stalled machine or a lost network. All threads have stopped when this returns."""
+        self.is_frozen = True
         self.process.send_signal(signal.SIGSTOP)
         while any(stat.rpartition(")")[2].split()[0] != "T" for stat in of_processes(f"{self.process.pid}/task/*/stat")):
             time.sleep(0.01)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
+        self.is_frozen = False
 
     @property
     def url(self) -> str:
@@ -111,11 +114,14 @@ class Cluster:
         assert done.returncode == 0, f"weir {arguments}: {done.stderr}"
         return done.stdout
 
-    def start(self) -> "Cluster":
+    def start_managers(self) -> None:
         self.manager.start()
+
+    def start(self) -> "Cluster":
+        self.start_managers()
         for disk in self.disks:
             token = disk.home / "token"
-            token.write_text(self.weir("token", "create", "--data", str(self.manager.home / "data")))
+            token.write_text(self.weir("token", "create", "--data", self.data))
             disk.launch("--join-file", token)
         for disk in self.disks:
             disk.wait_ready()

@@ -1,4 +1,4 @@
-"""Fixtures: a running server, a directory of its own on it for each test, and the choice of server (`--peer`)."""
+"""Fixtures: a running server, a directory of its own on it for each test, and the choice of server (`--peer`, `--managers`)."""
 
 import functools
 import os
@@ -8,12 +8,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import cluster
 import pytest
 from authority import Authority
 from clients import Xrdfs
-from cluster import Cluster
 from harness import WEIR_BIN, Defaults, Server, Weir, Xrootd, remove
 from issuer import Issuer
+from managers import Managers, ManagersServer
 from patroni import Patroni
 from postgres import Postgres
 from wheel import Environment, make_wheel
@@ -22,6 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 def pytest_addoption(parser):
     parser.addoption("--peer", action="store_true", help="run the tests marked peer_ok against a stock xrootd instead of weir")
+    parser.addoption("--managers", action="store_true", help="run the tests marked managers_ok on clusters of three managers on PostgreSQL")
     parser.addoption("--keep", action="store_true", help="keep the servers' data and logs")
 
 
@@ -29,6 +31,9 @@ def pytest_configure(config):
     # Stock clients look up the names of addresses. If a resolver loses a query, each such process waits for five seconds.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
+    config.addinivalue_line("markers", "managers_ok: also true on a cluster of three managers, where clients have a standby's address")
+    if config.getoption("--managers"):
+        cluster.Cluster = Managers  # before the tests import it
     config.addinivalue_line("markers", "alone: it measures times or rates, or something that all share: nothing may run beside it")
     config.addinivalue_line("markers", "paced: it measures a rate or times that it has set: only a few of its kind may run beside it")
     config.addinivalue_line(
@@ -41,11 +46,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--peer"):
-        if not WEIR_BIN.exists():
-            pytest.exit(f"{WEIR_BIN} is missing: `make build` first, or name another with WEIR_BIN", returncode=3)
+    if not config.getoption("--peer") and not WEIR_BIN.exists():
+        pytest.exit(f"{WEIR_BIN} is missing: `make build` first, or name another with WEIR_BIN", returncode=3)
+    marks = [mark for option, mark in (("--peer", "peer_ok"), ("--managers", "managers_ok")) if config.getoption(option)]
+    if not marks:
         return
-    fit = [item for item in items if item.get_closest_marker("peer_ok")]
+    fit = [item for item in items if all(item.get_closest_marker(mark) for mark in marks)]
     config.hook.pytest_deselected(items=[item for item in items if item not in fit])
     items[:] = fit
 
@@ -115,6 +121,8 @@ def package(environment):
 
 @pytest.fixture(scope="session")
 def kind(request) -> type[Server]:
+    if request.config.getoption("--managers"):
+        return ManagersServer
     return Xrootd if request.config.getoption("--peer") else Weir
 
 
@@ -140,8 +148,8 @@ def node_or_manager(request, tmp_path_factory):
         with Weir(home).start() as node:
             yield node
     else:
-        with Cluster(home, 2) as cluster:
-            yield cluster.manager
+        with cluster.Cluster(home, 2) as made:
+            yield made.manager
 
 
 @pytest.fixture

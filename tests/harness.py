@@ -96,6 +96,9 @@ class Server:
             self.stop()
         return self.start()
 
+    def fsck(self) -> None:
+        """Checks the data of a server that does not run, if there is a program for that."""
+
     def _end(self, how: signal.Signals, patience_seconds: float) -> tuple[int, float]:
         assert self.process is not None
         begin = time.monotonic()
@@ -130,6 +133,10 @@ class Weir(Server):
     def command(self) -> list[str]:
         flags = map(str, Defaults.flags(self.home, self.flags))
         return [str(WEIR_BIN), "serve", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}", *flags]
+
+    def fsck(self) -> None:
+        checked = weir("fsck", "--data", str(self.data))
+        assert checked.returncode == 0, f"{checked.stdout}{checked.stderr}"
 
     def start(self) -> "Weir":
         ready = self.home / "ready"

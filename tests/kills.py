@@ -175,7 +175,7 @@ def settle(cluster: Cluster, may_be: dict[str, set[Version | None]], seconds: fl
 def copy_of(cluster: Cluster, path: str, words: str, disk: Node) -> bytes:
     """The replica that this disk server serves. The manager sends a client there that has tried all others."""
     tried = ",".join(other.host for other in cluster.disks if other is not disk)
-    with raw.Raw(cluster.manager.port, timeout=60) as there:
+    with raw.Raw.to(cluster.manager, timeout=60) as there:
         answer = there.ask_open(f"{path}?{words}tried={tried}")
         assert answer.status == raw.REDIRECT, f"the manager answers {answer}"
         port, host, permission = answer.redirect

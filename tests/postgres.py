@@ -93,16 +93,20 @@ def kill_tree(postmaster: int) -> None:
     """Sends SIGKILL to a postmaster and to all its children. None of them executes another instruction after the last signal."""
     try:
         os.kill(postmaster, signal.SIGSTOP)  # it starts no further child, and reports none as lost
-        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        children = children_of(postmaster)
     except (ProcessLookupError, FileNotFoundError):
         return
-    for pid in (*map(int, children), postmaster):
+    for pid in (*children, postmaster):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    for pid in map(int, children):
+    for pid in children:
         _await_end(pid)
+
+
+def children_of(postmaster: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()]
 
 
 def _await_end(pid: int) -> None:
@@ -249,6 +253,15 @@ class Postgres:
         assert self.process is not None
         kill_tree(self.process.pid)
         self.process.wait(STOP_SECONDS)
+
+    def kill_postmaster(self) -> None:
+        """Kills the postmaster alone: its children notice that and end by themselves."""
+        assert self.process is not None
+        children = children_of(self.process.pid)
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+        for child in children:
+            _await_end(child)
 
     def restart(self, mode: str = "fast") -> "Postgres":
         if self.alive():

@@ -58,6 +58,11 @@ class Raw:
             assert answer.status == OK, answer
             self.session = answer.body[:16]
 
+    @classmethod
+    def to(cls, node, **more) -> "Raw":
+        """A connection with a node of a cluster."""
+        return cls(node.port, host=node.host, **more)
+
     def __enter__(self) -> "Raw":
         return self
 

@@ -9,7 +9,7 @@ from content import KIB, MIB, adler32, content, write
 from XRootD import client
 from XRootD.client.flags import AccessMode, OpenFlags, QueryCode
 
-pytestmark = pytest.mark.peer_ok
+pytestmark = [pytest.mark.peer_ok, pytest.mark.managers_ok]
 
 PAGE = 4096
 

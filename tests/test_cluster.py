@@ -15,6 +15,8 @@ from harness import WEIR_BIN, remove, root_file, until
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 BIG = 20_000_000
 
 
@@ -252,7 +254,7 @@ def test_attributes_and_names_are_the_managers(cluster, fs, folder, tmp_path):
     fs("chmod", f"{folder}/file", "rw-r-----").ok()
     assert "0640" in fs("stat", f"{folder}/file").ok().out
     # A disk server sends clients with questions about names to the manager.
-    disk = Xrdfs(cluster.disks[2].url)
+    disk = Xrdfs(cluster.disks[-1].url)
     assert disk.names(folder) == ["file"]
     assert disk.size(f"{folder}/file") == 100
     disk("mkdir", f"{folder}/made").ok()
@@ -322,7 +324,7 @@ def test_a_file_is_made_near_its_client(cluster, tmp_path):
         assert piece_of(cluster, url, tmp_path) == {f"disk{number}"}
     # A client that gives no location has that of its address.
     disk = cluster.disks[1]
-    with raw.Raw(cluster.manager.port, machine=disk.host) as there:
+    with raw.Raw.to(cluster.manager, machine=disk.host) as there:
         _, host, _ = there.ask_open("/near/by-address", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         assert host == disk.host
 
@@ -331,7 +333,7 @@ def test_a_reader_is_sent_to_the_nearest_copy(cluster, tmp_path):
     path = "/two/nearest"
     piece_of(cluster, cluster.url + path, tmp_path)
     for disk in cluster.holders(path):
-        with raw.Raw(cluster.manager.port, machine=disk.host) as there:
+        with raw.Raw.to(cluster.manager, machine=disk.host) as there:
             assert there.ask_open(path).redirect[1] == disk.host
 
 
@@ -343,7 +345,7 @@ def secret(cluster, tmp_path) -> tuple[str, str, Node]:
     """A file with one replica, a capability to read it, and the disk server that it names."""
     path = f"/one/secret-{tmp_path.name}"
     xrdcp("-f", write(tmp_path / "source", "secret", 200_000), cluster.url + path).ok()
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, opaque = there.ask_open(path).redirect
     return path, opaque, cluster.at(f"{host}:{port}")
 
@@ -416,7 +418,7 @@ def test_a_permission_for_another_disk_server_is_none(cluster, secret):
     path, permission, disk = secret
     for other in cluster.disks:
         if other is not disk:
-            with raw.Raw(cluster.manager.port, machine=other.host) as there:
+            with raw.Raw.to(cluster.manager, machine=other.host) as there:
                 _, host, of_other = there.ask_open(f"/near/at-{other.home.name}", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
                 assert host == other.host
             with raw.Raw(other.port, host=other.host) as there:
@@ -455,7 +457,7 @@ def expires_at(permission: str) -> float:
 def test_an_expired_permission_opens_nothing_more_and_what_it_has_opened_goes_on(cluster, secret, tmp_path):
     path, to_read, disk = secret
     written = f"/one/{tmp_path.name}"
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, to_write = there.ask_open(written, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         unused_port, unused_host, unused = there.ask_open(f"{written}-unused", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
     with raw.Raw(disk.port, host=disk.host) as reader, raw.Raw(port, host=host) as writer:

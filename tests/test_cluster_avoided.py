@@ -7,6 +7,8 @@ from cluster import Cluster, Node
 from content import MIB, content, write
 from harness import remove, until, weir
 
+pytestmark = pytest.mark.managers_ok
+
 OPENS = 40
 
 
@@ -30,7 +32,7 @@ def state_of(cluster: Cluster, disk: Node) -> str:
 def sent_to(cluster: Cluster, client: Node, path: str, options: int = raw.OPEN_READ) -> set[str]:
     """The hosts that a client on one machine is sent to when it opens a file again and again. New files have a number behind the name."""
     names = [path] * OPENS if options == raw.OPEN_READ else [f"{path}{number}" for number in range(OPENS)]
-    with raw.Raw(cluster.manager.port, machine=client.host, timeout=60) as there:
+    with raw.Raw.to(cluster.manager, machine=client.host, timeout=60) as there:
         return {there.ask_open(name, options).redirect[1] for name in names}
 
 

@@ -47,7 +47,7 @@ def all_online(cluster: Cluster) -> None:
 
 @pytest.fixture
 def manager(cluster):
-    with Raw(cluster.manager.port) as connection:
+    with Raw.to(cluster.manager) as connection:
         yield connection
 
 
@@ -212,7 +212,7 @@ def test_what_is_opened_and_never_sent_ends_with_the_grace(cluster, manager):
     manager.receive()
     manager.socket.close()
     until(lambda: cluster.file("/one/left/off")["object"]["state"] == "interrupted", 30)
-    with Raw(cluster.manager.port) as again:
+    with Raw.to(cluster.manager) as again:
         assert ask(again, [opening("/one/left/off", 9)])[0].error is not None
         replaced = ask(again, [opening("/one/left/off", 4, flags=REPLACE)])[0]
         disk, opaque = at_disk(replaced)
@@ -247,7 +247,7 @@ def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
             batch = {f"/{folder}/kills/{number}/f{one}": None for one in range(100)}
             dealer = None
             try:
-                dealer = Dealer(Raw(cluster.manager.port))
+                dealer = Dealer(Raw.to(cluster.manager))
                 dealer.make({path: data(path) for path in batch}, acknowledged.append)
             except (raw.Closed, OSError):
                 time.sleep(0.1)
@@ -315,7 +315,7 @@ def test_a_store_that_says_nothing_holds_up_nobody_else_and_no_stop(cluster, tmp
     copy = subprocess.Popen([WEIR_BIN, "cp", "-j", "4", "-r", tree, f"{cluster.url}two/held"], stderr=subprocess.DEVNULL)
     try:
         time.sleep(1)
-        with Raw(cluster.manager.port, timeout=60) as there:
+        with Raw.to(cluster.manager, timeout=60) as there:
             for number in range(5):
                 begun = time.monotonic()
                 opened = there.ask_open(f"/one/beside{number}?weir.location=site1/rack1/disk1", raw.OPEN_NEW | raw.OPEN_UPDATE)

@@ -48,7 +48,7 @@ def scrub(disk: Node) -> None:
 
 def open_on(cluster: Cluster, disk: Node, path: str, options: int) -> tuple[raw.Raw, bytes]:
     """Opens a file on this disk server."""
-    with raw.Raw(cluster.manager.port, machine=disk.host) as manager:
+    with raw.Raw.to(cluster.manager, machine=disk.host) as manager:
         redirect = manager.ask_open(f"{path}?weir.location=site{cluster.disks.index(disk) + 1}/rack1/disk1", options).redirect
         port, host, permission = redirect
     assert (port, host) == (disk.port, disk.host)
@@ -68,7 +68,7 @@ def test_a_file_is_not_changed_on_a_damaged_replica_while_the_intact_one_is_away
     damage(one, data, 3 * MIB)
     scrub(one)
     until(lambda: known_damage(cluster) == ["waiting"], 40, cluster.logs)
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         refused = manager.ask_open("/file", raw.OPEN_UPDATE)
     # It may be back soon, or has been away for long.
     assert refused.status in (raw.WAIT, raw.ERROR) and "the intact one is away" in refused.text, refused
@@ -96,7 +96,7 @@ def test_whoever_reads_a_damaged_replica_is_sent_on_when_it_is_replaced(cluster,
 def test_a_change_whose_client_vanishes_is_kept_by_all_in_sync_replicas(cluster, tmp_path):
     """The primary's replica has damage that nobody has found. The other one has everything that was acknowledged."""
     data = put(cluster, "/file", tmp_path)
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         port, host, permission = manager.ask_open("/file", raw.OPEN_UPDATE).redirect
     primary = next(disk for disk in cluster.disks if (disk.port, disk.host) == (port, host))
     there = raw.Raw(port, host=host)

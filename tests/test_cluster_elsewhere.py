@@ -8,6 +8,8 @@ from harness import weir
 from ports import free_port
 from test_damage import PAGE, flip, places_of
 
+pytestmark = pytest.mark.managers_ok
+
 WITHOUT_RECENT = True
 
 MIB = 1 << 20

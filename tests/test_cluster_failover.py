@@ -13,6 +13,8 @@ from clients import xrdcp
 from cluster import Cluster, Node
 from harness import WEIR_BIN
 
+pytestmark = pytest.mark.managers_ok
+
 MB = 1_000_000
 PAUSE_MAX_SECONDS = 10
 

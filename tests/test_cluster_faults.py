@@ -22,6 +22,8 @@ from test_cluster_failover import connected_to
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 BIG = 16 * MIB
 
 
@@ -195,7 +197,7 @@ def test_who_waits_for_a_writer_that_does_not_come_back_is_told_so(cluster, fs, 
 def half_changed(cluster, path: str, data: bytes) -> bytes:
     """Makes a file with a change in place that never ended; returns its content. It has no checksums."""
     data = bytearray(data)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         with raw.Raw(port, host=host, timeout=60) as disk:
             handle = disk.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE)
@@ -341,7 +343,7 @@ def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_pat
     for path in ["/two/just-gone", "/dealt/just-gone"] * 4:
         if not fs.exists(path):
             xrdcp(tmp_path / "source", cluster.url + path).ok()
-        with raw.Raw(cluster.manager.port, timeout=60) as there:
+        with raw.Raw.to(cluster.manager, timeout=60) as there:
             _, host, _ = there.ask_open(path).redirect
             dead = next(disk for disk in cluster.disks if disk.host == host)
             # The ends of its connections arrive together with the request.
@@ -375,9 +377,9 @@ def test_a_new_file_is_begun_where_somebody_is_or_not_at_all(cluster, fs):
         return [there.receive() for _ in range(count)]
 
     one, *others = cluster.disks
-    with raw.Raw(cluster.manager.port, timeout=60) as there:
+    with raw.Raw.to(cluster.manager, timeout=60) as there:
         assert all(answer.redirect[1] != one.host for answer in ask(there, "begun", [one], 16))
-    with raw.Raw(cluster.manager.port, timeout=60) as there:
+    with raw.Raw.to(cluster.manager, timeout=60) as there:
         answers = ask(there, "nowhere", others, 16)
         assert {answer.status for answer in answers} == {raw.WAIT}
         assert fs("ls", "/one").ok().out.count("nowhere") == 0
@@ -404,7 +406,7 @@ def test_open_writes_whose_names_were_replaced_are_ended_too(cluster, fs):
 
     # Those that earlier tests have left end at any moment.
     until(lambda: cluster.asked("status")["writers"]["count"] == 0, 60)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         begin(there, "/one/given-away")
         fs("mv", "/one/given-away", "/one/renamed").ok()
         begin(there, "/one/given-away")
@@ -454,7 +456,7 @@ def test_whoever_stood_still_shows_nothing_that_was_changed_meanwhile(cluster, t
     path = "/two/stood-still"
     xrdcp(tmp_path / "source", cluster.url + path).ok()
     frozen, other = until(lambda: len(found := cluster.holders(path)) == 2 and found, 40)
-    with raw.Raw(cluster.manager.port, machine=frozen.host) as there:
+    with raw.Raw.to(cluster.manager, machine=frozen.host) as there:
         port, host, permission = there.ask_open(path).redirect
     assert (port, host) == (frozen.port, frozen.host)
     reader = raw.Raw(port, host=host, timeout=60)

@@ -14,6 +14,8 @@ from test_attributes import DEL, GET, LIST, SET, fattr
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 NEW, POSC = raw.OPEN_NEW | raw.OPEN_UPDATE, 0x1000
 ATTR_NOT_FOUND, EXISTS, INVALID_REQUEST = 3027, 3018, 3006
 QUERY_CHECKSUM, QUERY_XATTR, QUERY_VISA, QUERY_FINFO, QUERY_OPAQUE_HANDLE = 3, 4, 8, 9, 64
@@ -46,7 +48,7 @@ class Opened:
     """A file that is open at the disk server to which the manager sends."""
 
     def __init__(self, cluster: Cluster, path: str, options: int = raw.OPEN_READ):
-        with Raw(cluster.manager.port) as manager:
+        with Raw.to(cluster.manager) as manager:
             port, host, words = manager.ask_open(path, options).redirect
         self.connection = Raw(port, host=host)
         answer = self.connection.request(raw.OPEN, struct.pack(">HH12x", 0o644, options), f"{path}?{words}".encode())
@@ -217,7 +219,7 @@ def test_ranges_are_cloned_between_handles_of_one_server(cluster, fs, path):
     with Opened(cluster, path) as source:
         disk = cluster.disks[[d.port for d in cluster.disks].index(source.connection.socket.getpeername()[1])]
         for number in range(20):
-            with Raw(cluster.manager.port) as manager:
+            with Raw.to(cluster.manager) as manager:
                 port, host, words = manager.ask_open(f"{path}-{number}", NEW).redirect
             if port == disk.port:
                 break

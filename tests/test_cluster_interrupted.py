@@ -7,6 +7,8 @@ from content import content
 from test_interrupted import killed, until_interrupted
 from test_metrics import named, samples
 
+pytestmark = pytest.mark.managers_ok
+
 CHUNK, COUNT = 300_000, 5
 
 

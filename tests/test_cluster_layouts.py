@@ -11,6 +11,8 @@ from cluster import Cluster
 from content import MIB, adler32, write
 from harness import remove, root_file, weir
 
+pytestmark = pytest.mark.managers_ok
+
 LAYOUTS = {
     "one": "replica(1)",
     "two": "replica(2)",

@@ -11,6 +11,8 @@ from content import MIB
 from harness import weir
 from proxy import DOWN, UP, Proxy
 
+pytestmark = pytest.mark.managers_ok
+
 SMALL, LARGE = 5000, 3 * MIB
 AWAY_SECONDS = 3
 

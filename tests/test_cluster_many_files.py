@@ -7,6 +7,8 @@ from content import write
 from harness import remove
 from soak.files import DISKS, FOLDER, SIZE_MAX, Work, all_processes, counted, listed, name_of, size_for
 
+pytestmark = pytest.mark.managers_ok
+
 
 @pytest.fixture(scope="module")
 def written(base):

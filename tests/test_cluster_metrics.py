@@ -247,7 +247,7 @@ def test_the_configuration_is_read_again(cluster):
         for node in cluster.nodes:
             until(lambda: taken_over in node.log_text(), 10)  # noqa: B023
         # The log says more now.
-        with Raw(cluster.manager.port) as me:
+        with Raw.to(cluster.manager) as me:
             until(lambda: "logged in" in cluster.manager.log_text(), 10)
             # A client that never arrives at its disk server is waited for no longer than the new time.
             sent = me.request(raw.OPEN, struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE), b"/never")

@@ -40,7 +40,7 @@ def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_coun
         (on[path],) = cluster.whole_on(path)
         assert len(on) < 60
     # Its writer arrives at once: the manager soon ends a write whose client does not come.
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         port, host, opaque = manager.ask_open("/recording", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         gone = cluster.at(f"{host}:{port}")
         store = cluster.store_of(gone)

@@ -7,6 +7,8 @@ from clients import xrdcp
 from cluster import Cluster
 from content import MIB, content
 
+pytestmark = pytest.mark.managers_ok
+
 NEW = raw.OPEN_NEW | raw.OPEN_UPDATE
 
 
@@ -27,7 +29,7 @@ def opened(manager: raw.Raw, path: str, options: int) -> tuple[tuple[int, str], 
 @pytest.mark.parametrize("folder", ["/two", "/striped"])
 def test_each_handle_of_a_session_goes_on(cluster, folder, used, tmp_path):
     path, data = f"{folder}/used{used}", content("twice", 3 * MIB + 5)
-    with raw.Raw(cluster.manager.port, machine=cluster.disks[0].host) as manager:
+    with raw.Raw.to(cluster.manager, machine=cluster.disks[0].host) as manager:
         at, with_permission = opened(manager, path, NEW)
         with raw.Raw(at[0], machine=cluster.disks[0].host, host=at[1]) as there:
             handles = [there.open(with_permission, NEW)]
@@ -49,7 +51,7 @@ def test_each_handle_of_a_session_goes_on(cluster, folder, used, tmp_path):
 
 def test_a_session_that_has_lost_the_file_writes_and_closes_nothing(cluster, tmp_path):
     path, data = "/two/taken", content("taken", 2 * MIB)
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         at, with_permission = opened(manager, path, NEW)
         with raw.Raw(at[0], host=at[1]) as first, raw.Raw(at[0], host=at[1]) as second:
             old = first.open(with_permission, NEW)
@@ -68,12 +70,12 @@ def test_a_session_that_has_lost_the_file_writes_and_closes_nothing(cluster, tmp
 @pytest.mark.parametrize("folder", ["/two", "/striped"])
 def test_a_client_sent_back_by_a_restarted_disk_server_continues_its_own_file(cluster, folder, options, tmp_path):
     path, data = f"{folder}/back{options}", content("back", MIB)
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         _, with_permission = opened(manager, path, options)
         # Not another client's file, and not without a redirect to it before.
         # An open that replaces the file waits until it is known whether the client that was sent to the server arrives there.
         told = raw.WAIT if options != NEW else raw.ERROR
-        with raw.Raw(cluster.manager.port, machine="127.0.0.77") as other:
+        with raw.Raw.to(cluster.manager, machine="127.0.0.77") as other:
             assert other.ask_open(with_permission, options).status == told
         assert manager.ask_open(path, options).status == told
         at, with_permission = opened(manager, with_permission, options)

@@ -173,7 +173,7 @@ def test_near_the_client_else_where_it_is_preferred_else_anywhere(cluster, tmp_p
     assert cluster.put("/near/nowhere", tmp_path, "?weir.location=site9/rack9/other") == {"s4"}
     # A client that cannot reach the server returns, and gets another one.
     assert cluster.put("/near/unreachable", tmp_path, f"?weir.location=site1/rack2/h2&tried={cluster.disks[1].host}") == {"s4"}
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         tried = ",".join(disk.host for disk in cluster.disks[1:])
         asked = manager.ask_open(f"/near/neither?weir.location=site1/rack2/h2&tried={tried}", raw.OPEN_NEW | raw.OPEN_UPDATE)
         assert asked.redirect[:2] == (cluster.disks[0].port, cluster.disks[0].host)

@@ -154,7 +154,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
         assert {store["store"]: store["location"] for store in stores} == places
         assert {store["state"] for store in stores} == {"suspect"}
         assert replicas == [copy | {"state": "suspect"}]
-        with raw.Raw(cluster.manager.port) as there:
+        with raw.Raw.to(cluster.manager) as there:
             for path in paths:
                 assert there.ask_open(path).status == raw.WAIT
                 assert there.request(raw.LOCATE, struct.pack(">H14x", 0), path.encode()).status == raw.WAIT
@@ -178,7 +178,7 @@ def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early
     holder.freeze()
     try:
         until(lambda: "offline" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
-        with raw.Raw(cluster.manager.port) as there:
+        with raw.Raw.to(cluster.manager) as there:
             assert there.ask_open(path).status == raw.WAIT
         reader = start_xrdcp(cluster.url + path, tmp_path / "back")
         time.sleep(1)
@@ -226,7 +226,7 @@ def test_a_page_that_came_damaged_is_missing_still_when_its_writer_has_opened_th
     path = f"/one/refused-page-{sent_again}"
     page = b"p" * 4096
     good = struct.pack(">I", page_sum(page)) + page
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
 
         def opened(options: int) -> tuple[raw.Raw, bytes]:
             port, host, opaque = manager.ask_open(path, options).redirect

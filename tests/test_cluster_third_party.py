@@ -12,6 +12,8 @@ from content import MIB, content, write
 from harness import Weir, Xrootd, of_processes, remove, until, weir
 from ports import free_port
 
+pytestmark = pytest.mark.managers_ok
+
 SIZE = 30 * MIB + 17
 # How long a capability from the manager may be used for the first time.
 PERMISSION_SECONDS = 60
@@ -144,7 +146,7 @@ def test_a_key_is_for_one_copy_alone(cluster, tmp_path):
     """Without the client's capability, or with a key for another file, a disk server gives nothing to another server."""
     put(cluster.url, "/kept", tmp_path, MIB)
     put(cluster.url, "/other", tmp_path, MIB)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, opaque = there.ask_open("/kept").redirect
     with raw.Raw(port, host=host) as owner, raw.Raw(port, host=host) as comer:
         assert owner.ask_open(f"/kept?{opaque}&tpc.key=k&tpc.dst={host}&tpc.stage=copy").status == raw.OK
@@ -160,7 +162,7 @@ def test_a_key_is_for_one_copy_alone(cluster, tmp_path):
 def test_a_copy_may_come_again_as_long_as_its_client_is_there(cluster, tmp_path):
     """However old the client's capability is, a copy with a lost connection continues."""
     put(cluster.url, "/long", tmp_path, MIB)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, opaque = there.ask_open("/long").redirect
     with raw.Raw(port, host=host, timeout=120) as owner:
         handle = owner.open(f"/long?{opaque}&tpc.key=l&tpc.dst={host}&tpc.stage=copy")
@@ -210,7 +212,7 @@ def threads_of(node: Node) -> list[str]:
 def test_a_cut_by_name_outlives_the_death_of_its_disk_server(cluster, tmp_path):
     """The client was sent to a server that had just died: the other one truncates."""
     data = put(cluster.url, "/cut", tmp_path, MIB)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         answer = there.request(raw.TRUNCATE, bytes(4) + (1000).to_bytes(8, "big"), b"/cut")
         port, host, _ = answer.redirect
         primary = cluster.at(f"{host}:{port}")

@@ -45,7 +45,7 @@ class Writer:
     """An open write."""
 
     def __init__(self, cluster: Cluster, path: str, options: int = NEW):
-        with raw.Raw(cluster.manager.port) as there:
+        with raw.Raw.to(cluster.manager) as there:
             self.answer = there.ask_open(path, options)
         if self.answer.status == raw.REDIRECT:
             port, host, permission = self.answer.redirect
@@ -98,7 +98,7 @@ def test_as_many_are_written_as_there_is_memory_for(cluster, tmp_path, place, mo
 
 def test_units_of_striped_files_count_where_they_are(cluster):
     writers = opened(cluster, [f"/one/beside{number}" for number in range(4)])
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         refused = there.ask_open("/striped/more", NEW)
     assert refused.status == raw.WAIT and "memory" in refused.text, refused
     for writer in writers:
@@ -109,7 +109,7 @@ def test_a_file_that_is_changed_counts_as_one_that_is_made(cluster):
     Writer(cluster, "/one/old").close()
     until(lambda: taken(cluster) == [0, 0], 20, lambda: f"{taken(cluster)} bytes are taken")
     writers = opened(cluster, [f"/one/other{number}" for number in range(4)])
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         refused = there.ask_open("/one/old", raw.OPEN_UPDATE)
     assert refused.status == raw.WAIT and "memory" in refused.text, refused
     for writer in writers:
@@ -119,7 +119,7 @@ def test_a_file_that_is_changed_counts_as_one_that_is_made(cluster):
 def test_files_that_come_and_go_are_not_held_up(cluster):
     """More files in a second than would fit if all were open at once."""
     began = time.monotonic()
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         connections = {}
         for number in range(60):
             opened = there.ask_open(f"/one/passing{number}", NEW)

@@ -6,7 +6,7 @@ import pytest
 from clients import PATIENCE, environment, xrdcp
 from content import KIB, MIB, adler32, content, crc32c, write
 
-pytestmark = pytest.mark.peer_ok
+pytestmark = [pytest.mark.peer_ok, pytest.mark.managers_ok]
 
 SIZES = [
     0,

@@ -13,6 +13,8 @@ from recorder import acknowledged, start_writer
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 FAILED, USAGE, NOT_FOUND = 6, 2, 11
 CHUNK, COUNT = 700_001, 6
 GRACE = 4

@@ -211,7 +211,7 @@ def test_files_lost_with_another_store_do_not_stop_a_drain(make, tmp_path):
         xrdcp("-f", source, f"{cluster.url}/f{number}").ok()
         files[f"/f{number}"] = source.read_bytes()
     part = write(tmp_path / "source", "lost", MIB).read_bytes()
-    with raw.Raw(cluster.manager.port) as manager:
+    with raw.Raw.to(cluster.manager) as manager:
         port, host, opaque = manager.ask_open("/lost", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         lost = cluster.at(f"{host}:{port}")
         (goes,) = [disk for disk in cluster.disks if disk is not lost]

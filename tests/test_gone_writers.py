@@ -194,7 +194,7 @@ def test_the_old_writer_of_a_striped_file_can_change_nothing_any_more(base, tmp_
     with Cluster(base / f"fenced-{manner}", 3, ("--grace-seconds", "600")) as cluster:
         cluster.policy("/", "stripe(2, 64KiB)")
         source = write(tmp_path / "source", "new", 3 * MIB)
-        with Raw(cluster.manager.port) as manager:
+        with Raw.to(cluster.manager) as manager:
             doors = [("/f", manager.ask_open("/f?weir.direct=1", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect)]
             writer = re.search(r"weir\.striped=[^&]*\.w\.([^&]*)", doors[0][1][2]).group(1)
             units = [f"/f?weir.unit={unit}&weir.writer={writer}" for unit in range(2)]
@@ -214,7 +214,7 @@ def test_the_old_writer_of_a_striped_file_can_change_nothing_any_more(base, tmp_
         for port, host, path in paths:
             with Raw(port, host=host) as late:
                 assert late.ask_open(path, raw.OPEN_UPDATE).status != raw.OK
-        with Raw(cluster.manager.port) as manager:
+        with Raw.to(cluster.manager) as manager:
             assert [manager.ask_open(unit, raw.OPEN_UPDATE).error is not None for unit in units] == [True, True]
         xrdcp(f"{cluster.url}/f", tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == source.read_bytes()

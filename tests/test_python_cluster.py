@@ -17,6 +17,8 @@ from harness import remove, weir
 from test_metrics import fetch, named, samples
 from test_python_package import sockets_to
 
+pytestmark = pytest.mark.managers_ok
+
 CHUNK = 256 * KIB
 WIDTH = 3
 

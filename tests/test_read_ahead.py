@@ -178,7 +178,7 @@ def test_disk_servers_read_ahead(base, tmp_path, source):
         (disk,) = cluster.disks
         cold(disk)
         data = source.read_bytes()
-        with Raw(cluster.manager.port) as me:
+        with Raw.to(cluster.manager) as me:
             _, _, capability = me.ask_open("/file").redirect
         with Raw(disk.port, host=disk.host) as me:
             answer = me.ask_open(f"/file?{capability}")

@@ -13,6 +13,8 @@ from raw import Answer, Raw
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 FS_ERROR, NOT_FOUND, IS_DIRECTORY, EXISTS, ARG_INVALID = 3005, 3011, 3016, 3018, 3000
 NEW, REPLACE = raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_DELETE | raw.OPEN_UPDATE
 MKPATH, POSC, STAGE = 0x100, 0x1000, 8

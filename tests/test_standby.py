@@ -1,6 +1,5 @@
 """Several managers on one database: joining, what a standby does, and how it takes over."""
 
-import json
 import subprocess
 import threading
 import time
@@ -10,96 +9,22 @@ from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import MIB, write
 from harness import remove, weir
+from managers import TAKE_OVER_SECONDS, Managers, new_database
 from postgres import Postgres
 from test_metrics import named, samples
 
 DONE, USAGE, REFUSED, DENIED = 0, 2, 3, 13
-ACCOUNT = "weir"
-# The database shows for 5 s that the active manager is silent before another one takes over.
-TAKE_OVER_SECONDS = 10
 
 
 @pytest.fixture(scope="module")
 def postgres(base):
     with Postgres(base / "postgres") as server:
-        server.create_user(ACCOUNT)
         yield server
-
-
-def new_database(postgres: Postgres) -> str:
-    name = postgres.create_database()
-    made = weir("db", "init", "--grant-to", ACCOUNT, "--database", postgres.url(database=name))
-    assert made.returncode == DONE, made
-    return postgres.url(ACCOUNT, name)
-
-
-class Managers(Cluster):
-    """A cluster of two managers and disk servers that know both."""
-
-    def __init__(self, home, disks: int, database: str):
-        super().__init__(home, disks, ("--metrics", "127.0.0.1:0"), database)
-        flags = ("--database", database, "--metrics", "127.0.0.1:0")
-        self.database, self.second = database, Node(home / "second", "manager", "127.0.0.9", flags)
-        for disk in self.disks:
-            settings = disk.home / "weir.toml"
-            managers = [f"{node.host}:{node.nodes_port}" for node in self.managers]
-            settings.write_text(f"managers = {json.dumps(managers)}\n")
-            disk.flags = (*disk.flags, "--config", str(settings))
-
-    @property
-    def managers(self) -> list[Node]:
-        return [self.manager, self.second]
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [*self.managers, *self.disks]
-
-    @property
-    def data(self) -> str:
-        return str(self.active().data) if self.second.alive() else super().data
-
-    def token(self) -> str:
-        return self.weir("token", "create", "--role", "manager", "--data", str(self.active().data)).strip()
-
-    def start(self) -> "Managers":
-        super().start()
-        token = self.second.home / "token"
-        token.write_text(self.token())
-        self.second.start("--join-file", token)
-        self.until(lambda: self.status(self.second)["active"] and self.status(self.second)["active"]["is_connected"])
-        return self
-
-    def status(self, node: Node) -> dict:
-        done = weir("status", "--json", "--data", str(node.data))
-        return json.loads(done.stdout) if done.returncode == DONE else {"role": None, "active": None}
-
-    def role(self, node: Node) -> str | None:
-        return self.status(node)["role"]
-
-    def other(self, node: Node) -> Node:
-        return self.second if node is self.manager else self.manager
-
-    def active(self) -> Node:
-        return self.until(lambda: next((node for node in self.managers if node.alive() and self.role(node) == "manager"), None))
-
-    def wait_active(self, node: Node, seconds: float = TAKE_OVER_SECONDS) -> float:
-        """Waits until this manager is active and has the disk servers again, and returns the seconds until it was active."""
-        begin = time.monotonic()
-        self.until(lambda: self.role(node) == "manager", seconds)
-        took = time.monotonic() - begin
-        self.until(lambda: self.online(node) == len([disk for disk in self.disks if disk.alive()]), 20)
-        return took
-
-    def online(self, node: Node) -> int:
-        return len([one for one in self.status(node).get("nodes", []) if one.get("presence") == "online"])
-
-    def wait_standby(self, node: Node, seconds: float = 20) -> None:
-        self.until(lambda: self.role(node) == "standby" and self.status(node)["active"]["is_connected"], seconds)
 
 
 @pytest.fixture(scope="module")
 def cluster(base, postgres):
-    with Managers(base / "managers", 2, new_database(postgres)) as cluster:
+    with Managers(base / "managers", 2, ("--metrics", "127.0.0.1:0"), new_database(postgres), managers=2) as cluster:
         cluster.policy("/", "replica(2)")
         yield cluster
     remove(cluster.home)

@@ -7,21 +7,22 @@ import pytest
 from clients import Xrdfs, start_xrdcp, xrdcp
 from content import MIB, write
 from harness import WEIR_BIN, remove, weir
+from managers import Managers, new_database
 from postgres import Postgres
 from test_metrics import named, samples
-from test_standby import ACCOUNT, DONE, Managers, new_database
+
+DONE = 0
 
 
 @pytest.fixture(scope="module")
 def postgres(base):
     with Postgres(base / "postgres") as server:
-        server.create_user(ACCOUNT)
         yield server
 
 
 @pytest.fixture(scope="module")
 def cluster(base, postgres):
-    with Managers(base / "managers", 2, new_database(postgres)) as cluster:
+    with Managers(base / "managers", 2, ("--metrics", "127.0.0.1:0"), new_database(postgres), managers=2) as cluster:
         cluster.policy("/", "replica(2)")
         yield cluster
     remove(cluster.home)

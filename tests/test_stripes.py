@@ -14,6 +14,8 @@ from harness import remove, weir
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 CHUNK = 256 << 10
 WIDTH = 3
 BIG = 20_000_000
@@ -217,7 +219,7 @@ def test_what_is_closed_and_empty_can_be_written(cluster, fs, tmp_path):
 def test_a_writer_that_was_guessed_is_none(cluster):
     """A reader knows or can find out everything about a writer except its secret."""
     path = "/striped/guessed"
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
         with raw.Raw(port, host=host) as writer:
             handle = writer.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE)
@@ -236,7 +238,7 @@ def test_a_writer_that_was_guessed_is_none(cluster):
 def test_one_client_writes_through_two_handles(cluster):
     """As XrdCl does after a recovery."""
     path, data = "/striped/two-handles", content("two handles", 6 * CHUNK)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
     with raw.Raw(port, host=host) as writer:
         handles = [writer.open(f"{path}?{permission}", raw.OPEN_NEW | raw.OPEN_UPDATE) for _ in range(2)]

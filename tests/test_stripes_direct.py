@@ -20,6 +20,8 @@ from test_metrics import named, samples
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 CHUNK = 256 << 10
 WIDTH = 3
 GRACE_SECONDS = 5
@@ -274,7 +276,7 @@ def test_who_goes_on_has_time_to_open_the_units(cluster):
     fed.process.kill()
     fed.feeder.join()
     until(lambda: state(cluster, path) == "interrupted", 40)
-    with raw.Raw(cluster.manager.port) as there:
+    with raw.Raw.to(cluster.manager) as there:
         assert there.ask_open(f"{path}?weir.resume=1&weir.direct=1", raw.OPEN_UPDATE).redirect
         # None of its units is written yet, and not all are complete; the manager checks every two seconds.
         time.sleep(3.5)

@@ -14,6 +14,8 @@ from test_cluster_failover import connected_to
 from test_cluster_faults import SECONDS, SEED, Recording, fetched, in_session, restarted, zeroed_on
 from XRootD import client
 
+pytestmark = pytest.mark.managers_ok
+
 CHUNK = 256 << 10
 WIDTH = 3
 BIG = 16 * MIB

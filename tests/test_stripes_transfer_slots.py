@@ -13,7 +13,7 @@ def test_a_clone_takes_no_transfer_slots_from_readers_and_writers_of_its_units(b
         cluster.policy("/striped", "stripe(2, 64KiB) near=client")
         xrdcp(write(tmp_path / "source", "turns", 3 * MIB), f"{cluster.url}/striped/source").ok()
         disk = cluster.disks[0]
-        with raw.Raw(cluster.manager.port, machine=disk.host) as manager, raw.Raw(disk.port, machine=disk.host, host=disk.host) as there:
+        with raw.Raw.to(cluster.manager, machine=disk.host) as manager, raw.Raw(disk.port, machine=disk.host, host=disk.host) as there:
 
             def opened(path: str, options: int) -> bytes:
                 port, host, opaque = manager.ask_open(path, options).redirect

@@ -251,6 +251,8 @@ os.environ.update(XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="30", XRD_STREAM
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
+pytestmark = pytest.mark.managers_ok
+
 url, half, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 # Two files of one process share its connection.
 files = [client.File(), client.File()]

@@ -11,7 +11,7 @@ from content import adler32, content, write
 from XRootD import client
 from XRootD.client.flags import DirListFlags, OpenFlags
 
-pytestmark = pytest.mark.peer_ok
+pytestmark = [pytest.mark.peer_ok, pytest.mark.managers_ok]
 
 NOT_FOUND, NOT_AUTHORIZED, IS_DIRECTORY, EXISTS, UNSUPPORTED = 3011, 3010, 3016, 3018, 3013
 # The peer reports a plain file system error; weir reports the specific one.

@@ -1,7 +1,7 @@
 """Many processes write many small files each into one directory of a cluster of four disk servers. Then as many processes list all files,
 count them as the manager has them, and read and compare them. The default is 100 processes of 20,000 files, two million in all; the free
-space determines their size. It ends with 1 if a file is missing, differs from the written one or was never written, or if an operation
-failed."""
+space determines their size. With `--managers`, the namespace is in PostgreSQL, and the processes have the address of a standby, if there is
+one. It ends with 1 if a file is missing, differs from the written one or was never written, or if an operation failed."""
 
 import argparse
 import json
@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,6 +19,8 @@ from tempfile import TemporaryFile
 from cluster import Cluster
 from content import KIB, content
 from harness import ROOT, WEIR_BIN
+from managers import Managers, new_database
+from postgres import Postgres
 from XRootD import client
 from XRootD.client.flags import OpenFlags
 
@@ -188,11 +192,23 @@ def size_for(count: int, free: int) -> int:
     return max(64, min(SIZE_MAX, free // (SHARE * count)))
 
 
+@contextmanager
+def cluster_of(home: Path, managers: int) -> Iterator[Cluster]:
+    """One manager with the embedded engine, or so many on PostgreSQL."""
+    if not managers:
+        with Cluster(home / "cluster", DISKS) as cluster:
+            yield cluster
+        return
+    with Postgres(home / "postgres") as postgres, Managers(home / "cluster", DISKS, (), new_database(postgres), managers) as cluster:
+        yield cluster
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="soak.files", description=__doc__)
     parser.add_argument("--processes", type=int, default=100)
     parser.add_argument("--files", type=int, default=20_000, help="of each process")
     parser.add_argument("--size", type=int, help="bytes of each; chosen by the free space if not given")
+    parser.add_argument("--managers", type=int, default=0, help="on PostgreSQL; none: one manager with the embedded engine")
     parser.add_argument("--home", type=Path, default=ROOT / "build/soak-files")
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -210,7 +226,7 @@ def main() -> int:
     size = chosen.size if chosen.size is not None else size_for(count, shutil.disk_usage(home).free)
     print(f"{chosen.processes} processes, {chosen.files} files each of {size} bytes, {WEIR_BIN}", flush=True)
     bad = 0
-    with Cluster(home / "cluster", DISKS) as cluster:
+    with cluster_of(home, chosen.managers) as cluster:
         cluster.policy(FOLDER, "replica(1)")
         work = Work(cluster.url, chosen.processes, chosen.files, size)
         steps = [

@@ -33,7 +33,7 @@ pub(crate) struct Cache {
 }
 
 /// Which changes of the committer somebody sees in the database.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Seen {
     /// The last of its batches.
     pub(crate) batch: i64,

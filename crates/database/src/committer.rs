@@ -315,7 +315,7 @@ impl Committer {
                 self.place.batch += 1;
                 self.cache.apply(self.place.batch, &changes);
                 self.place.confirmed(sent);
-                self.connector.acknowledged.note(self.place.batch);
+                self.connector.acknowledged.note(self.place.at());
             }
             committed
         };

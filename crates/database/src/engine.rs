@@ -237,6 +237,13 @@ impl Postgres {
         self.lease.lock().at(Instant::now())
     }
 
+    /// The fence of this process, and the last acknowledged batch.
+    #[must_use]
+    pub fn acknowledged(&self) -> (i64, i64) {
+        let at = self.connector.acknowledged.least();
+        (at.fence, at.batch)
+    }
+
     /// What other processes are told about this one ([`crate::Standing::Held`]). It is in the database after a second or two.
     pub fn set_holder(&self, holder: &Holder) {
         let text = holder.to_text();

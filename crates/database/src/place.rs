@@ -72,7 +72,7 @@ impl Place {
         let lease = Arc::new(Mutex::new(OwnLease::new(Terms::DEFAULT, sent)));
         let place = Self { name: name.into(), process, fence: row.get(0), batch: row.get(1), lease, sent };
         connector.acknowledged.begin(name, Arc::clone(&place.lease));
-        connector.acknowledged.note(place.batch);
+        connector.acknowledged.note(place.at());
         Ok(Some((place, session)))
     }
 
@@ -112,7 +112,7 @@ impl Place {
         }
         let last = if batch > self.batch { LastBatch::Committed } else { LastBatch::NotCommitted };
         (self.fence, self.batch) = (fence, batch);
-        connector.acknowledged.note(batch);
+        connector.acknowledged.note(self.at());
         self.confirmed(sent);
         Ok((session, last))
     }

@@ -31,14 +31,19 @@ impl PostgresReader {
     /// Reads what the committer `name` writes to the database at `address`. Of `config` it uses what is about readers.
     #[must_use]
     pub fn new(address: &DatabaseAddress, name: &str, config: &PostgresConfig) -> Self {
-        let limits = Limits { statement: config.statement, lock: config.lock };
-        let connector = Arc::new(Connector::new(address.clone(), limits));
+        // Readers can be sent to the process that makes the changes.
+        let connector = Arc::new(Connector::new(address.clone(), Limits::LOOK));
         connector.acknowledged.begin_to_follow(name);
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let now = Instant::now();
         let mut lease = OwnLease::new(Terms::DEFAULT, now);
         lease.end(now);
         Self { connector, pool, cache: Cache::new(Seen { batch: 0, fence: 0 }, 0), lease: Mutex::new(lease) }
+    }
+
+    /// Another process knows that so much is acknowledged. A server that lacks it is not read from any more.
+    pub fn note(&self, fence: i64, batch: i64) {
+        self.connector.acknowledged.note(Seen { batch, fence });
     }
 
     /// Round trips to the database since the start.

@@ -51,8 +51,9 @@ impl Limits {
 pub(crate) struct Acknowledged {
     /// Its name; nothing is compared before it has one.
     name: OnceLock<String>,
-    /// Its last acknowledged batch.
+    /// Its last acknowledged batch, and its fence.
     batch: AtomicI64,
+    fence: AtomicI64,
     /// Raised whenever the committer connects again: earlier connections may lead to another server.
     generation: AtomicU64,
     /// Its lease.
@@ -82,9 +83,15 @@ impl Acknowledged {
         self.is_repair.store(true, Ordering::SeqCst);
     }
 
-    /// This batch and all before it are acknowledged.
-    pub(crate) fn note(&self, batch: i64) {
-        self.batch.fetch_max(batch, Ordering::SeqCst);
+    /// This batch and all before it are acknowledged, and this fence was taken.
+    pub(crate) fn note(&self, at: Seen) {
+        self.batch.fetch_max(at.batch, Ordering::SeqCst);
+        self.fence.fetch_max(at.fence, Ordering::SeqCst);
+    }
+
+    /// What the database has at least.
+    pub(crate) fn least(&self) -> Seen {
+        Seen { batch: self.batch(), fence: self.fence.load(Ordering::SeqCst) }
     }
 
     /// The last batch that is known to be acknowledged.

@@ -124,15 +124,15 @@ impl<'a> State<'a> {
             let mut pooled = source.pool.take(until)?;
             let session = pooled.session()?;
             let mut found = Fetched::default();
-            let least = source.follows.map(Acknowledged::batch);
+            let least = source.follows.map(Acknowledged::least).unwrap_or_default();
             let fetched = session.fetch_first(needs, &mut found).and_then(|at| match (source.follows, at) {
                 (None, _) => Ok(at),
-                (Some(seen), Some(at)) if least <= Some(at.batch) => {
-                    seen.note(at.batch);
+                (Some(seen), Some(at)) if at.batch >= least.batch && at.fence >= least.fence => {
+                    seen.note(at);
                     Ok(Some(at))
                 }
                 // Nobody has committed anything yet.
-                (Some(_), None) if least == Some(0) => Ok(None),
+                (Some(_), None) if least == Seen::default() => Ok(None),
                 (Some(_), _) => {
                     session.connection.give_up();
                     Err(session.connection.is_behind())

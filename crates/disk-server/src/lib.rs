@@ -218,6 +218,15 @@ impl DiskServer {
         self.manager.read().clone()
     }
 
+    /// The manager that clients are sent to: the active one. While this server has no lease, that one may be gone, and a client would try
+    /// it for minutes: another manager, if one is known, asks clients to wait until one is active, and then sends them there.
+    #[must_use]
+    pub fn manager_for_clients(&self) -> Option<(String, u16)> {
+        let managers = self.managers();
+        let is_doubtful = managers.len() > 1 && !self.view(self.world.now()).lease.is_valid;
+        managers.into_iter().nth(usize::from(is_doubtful))
+    }
+
     /// The addresses of managers for clients: that of the active one first, and each once.
     #[must_use]
     pub fn managers(&self) -> Vec<(String, u16)> {

@@ -97,7 +97,7 @@ impl DiskServer {
     /// The error that sends the client to the manager.
     #[must_use]
     pub fn moved(&self) -> DiskServerError {
-        match self.manager() {
+        match self.manager_for_clients() {
             Some((host, port)) => DiskServerError::Moved { host, port },
             None => DiskServerError::Wait { seconds: 1, why: "this server has not heard of its manager yet" },
         }

@@ -530,6 +530,25 @@ mod tests {
     }
 
     #[test]
+    fn without_a_lease_clients_are_sent_to_another_manager() {
+        let story = Story::begin();
+        let sent_to = || story.server.manager_for_clients().map(|(host, _)| host);
+        assert_eq!(sent_to().as_deref(), Some("manager"), "no other one is known");
+        let manager = |host: &str| node::ManagerAddress {
+            node: NodeId(1),
+            nodes_at: format!("{host}:1095"),
+            clients_at: Some((host.to_owned(), 1094)),
+        };
+        story.server.receive(FromManager::Managers(vec![manager("standby"), manager("manager")]));
+        assert_eq!(sent_to().as_deref(), Some("standby"));
+        story.in_session(SESSION, WALL);
+        assert_eq!(sent_to().as_deref(), Some("manager"));
+        *story.world.now.lock() = story.world.now() + seconds(6);
+        assert_eq!(sent_to().as_deref(), Some("standby"));
+        assert!(matches!(story.server.moved(), DiskServerError::Moved { host, .. } if host == "standby"));
+    }
+
+    #[test]
     fn a_question_for_a_proxy_is_answered_once_or_given_up() {
         use node::{FoundProxy, ProxyAnswer};
 

@@ -36,10 +36,10 @@ impl DatabaseSettings {
         PostgresConfig { connections: self.connections, patience: self.patience, ..PostgresConfig::default() }
     }
 
-    /// The namespace in the database, for a manager that is not active. It connects when somebody reads.
+    /// The entries in the database, for a manager that is not active. It connects when somebody reads.
     #[must_use]
-    pub fn names_to_read(&self) -> Arc<Namespace> {
-        Namespace::for_reading(Arc::new(PostgresReader::new(&self.address, COMMITTER, &self.engine())))
+    pub fn reader(&self) -> Arc<PostgresReader> {
+        Arc::new(PostgresReader::new(&self.address, COMMITTER, &self.engine()))
     }
 }
 

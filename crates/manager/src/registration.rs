@@ -294,6 +294,7 @@ impl RegistrationHandler for ManagerRegistration {
         if let Reply::Refused(reason) = &reply {
             tracing::warn!(node = %from.name.node, from = %from.address, reason, "refused");
         }
-        link::encode(&reply).ok()
+        let too_long = |_| link::encode(&Reply::Refused("the answer is too long for one message".into()));
+        link::encode(&reply).or_else(too_long).ok()
     }
 }

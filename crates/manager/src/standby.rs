@@ -77,9 +77,10 @@ impl StandbyManager {
     /// Takes over the state of the active manager, which was asked for at `asked` by [`StandbyManager::now`], and reads the lists of nodes and stores.
     ///
     /// # Errors
-    /// When the namespace cannot be read, or the active manager may change it in ways that this version does not know.
+    /// When the namespace cannot be read, or the active manager changes it in ways that this version does not know. Then nobody is answered any more.
     pub fn follow(&self, state: &ClusterState, asked: Time) -> Result<(), NsError> {
-        self.coordinator.follow(state, self.lists(state)?);
+        let lists = self.lists(state).inspect_err(|_| self.surroundings.heard.lock().asked = None)?;
+        self.coordinator.follow(state, lists, asked);
         let connected = state.nodes.iter().filter(|node| node.is_connected).map(|node| node.node).collect();
         let (lengths, space) = (state.lengths.iter().copied().collect(), state.space);
         let space = Space { total: space.total, free: space.free, floor: space.floor, floor_reached: false };
@@ -150,6 +151,12 @@ impl StandbyManager {
     /// If the file does not exist, or none of its stores is online.
     pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<ClientAddress>, OpeningError> {
         self.open.locate(open_request, path)
+    }
+
+    /// Whether there are disk servers at this host, as far as is known.
+    #[must_use]
+    pub fn has_servers_at(&self, host: &str) -> bool {
+        !self.coordinator.published().get().servers.stores_at(&[host.to_owned()]).is_empty()
     }
 
     /// The space of all stores together, as the active manager last said.

@@ -21,7 +21,7 @@ use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, Rem
 use node::links::{Links, Peer, Received, Receiver, RegistrationHandler as _};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
 use node::renewal::{CertificateRenewal, Move};
-use node::{ClusterState, SpaceState};
+use node::{ClusterState, Committed, SpaceState};
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, ObjectId, StoreId, Timestamp};
 
@@ -602,6 +602,7 @@ fn only_managers_get_the_files_that_all_managers_have() {
     let stored = Arc::new(StoredFiles::default());
     let administrators = Arc::new(Administrators::new(Vec::new(), Box::new(|_| Ok(()))));
     let state = ClusterState {
+        committed: Committed::default(),
         clock: Timestamp(1),
         nodes: Vec::new(),
         absent: Vec::new(),

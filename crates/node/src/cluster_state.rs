@@ -13,6 +13,8 @@ pub const STATE_LENGTHS_MAX: usize = 20_000;
 /// The state of the cluster at one moment. All of it must be of one moment: see the open service of the manager.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterState {
+    /// What is committed in the database, at least. Its state is at least as new as all that follows here.
+    pub committed: Committed,
     /// The time by which capabilities expire.
     pub clock: Timestamp,
     /// The disk servers.
@@ -27,6 +29,15 @@ pub struct ClusterState {
     pub lengths: Vec<(ObjectId, u64)>,
     /// The space of all stores together.
     pub space: SpaceState,
+}
+
+/// How far the changes of a namespace in a database have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Committed {
+    /// Rises with each manager that becomes active.
+    pub fence: i64,
+    /// The last acknowledged batch.
+    pub batch: i64,
 }
 
 /// The space of all stores together, in bytes.

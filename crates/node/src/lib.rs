@@ -26,7 +26,7 @@ pub use audit::{
 };
 pub use bulk::{BulkBytes, BulkPool};
 pub use client_presence::{ClientPresence, GO_ON_HINT};
-pub use cluster_state::{ClusterState, NodeState, STATE_LENGTHS_MAX, SigningKey, SpaceState};
+pub use cluster_state::{ClusterState, Committed, NodeState, STATE_LENGTHS_MAX, SigningKey, SpaceState};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};
 pub use message::{
     Activity, AttributeAction, AttributeAnswer, AttributeRequest, AttributeResult, CLIENT_ATTRIBUTE, ChangeHead,

@@ -116,7 +116,10 @@ impl Service {
         match self.names.read(|read| namespace::name_of(read, id)) {
             Ok(Some((_, name))) => {
                 let name = name.as_str().into();
-                self.kept_names.keep(id, &name, changes);
+                // Only the active manager knows when a name changes.
+                if !self.is_standby() {
+                    self.kept_names.keep(id, &name, changes);
+                }
                 name
             }
             // A server of a cluster has no names, and a namespace that cannot be read says so elsewhere.

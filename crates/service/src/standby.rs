@@ -132,14 +132,13 @@ impl Service {
         }
     }
 
-    /// Whether this is a standby manager and the client comes back from the active one, which has answered with an error. XrdCl does that after some
-    /// errors, `NotFound` among them: whoever redirects it again sends it round in circles.
+    /// Whether this is a standby manager, and the last of the hosts that the client has tried is the active one, and no disk server. XrdCl comes back
+    /// from there after some errors, `NotFound` among them: whoever redirects it again sends it round in circles.
     #[must_use]
-    pub fn was_tried_at_active(&self, tried: &[String]) -> bool {
-        match &self.role {
-            Role::Standby(standby) => standby.active.get().is_some_and(|(host, _)| tried.contains(&host)),
-            Role::Alone { .. } | Role::Manager(_) | Role::Disk(_) => false,
-        }
+    pub fn comes_from_active(&self, tried: &[String]) -> bool {
+        let (Role::Standby(standby), Some(last)) = (&self.role, tried.last()) else { return false };
+        let is_active = standby.active.get().is_some_and(|(host, _)| host == *last);
+        is_active && !standby.reads.get().is_some_and(|manager| manager.has_servers_at(last))
     }
 
     /// The inode, unless this is a standby manager and only the active one knows the length of the file.

@@ -497,7 +497,10 @@ fn down(
                         context.progress.moved(len);
                         report(context, reports, &item, written.map(|()| small(len)));
                     }
-                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, EarlierAttempt::Nothing)),
+                    // A standby manager redirects every open, and the single copy follows.
+                    Err(ClientError::Unexpected { .. } | ClientError::Moved { .. }) => {
+                        undone.push((item, EarlierAttempt::Nothing));
+                    }
                     Err(error) => report(context, reports, &item, Err(error.into())),
                 }
             }

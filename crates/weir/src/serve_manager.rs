@@ -19,6 +19,7 @@ use manager::registration::ManagerRegistration;
 use manager::tokens::Tokens;
 use manager::{Manager, StoredFiles};
 use namespace::{Actor, Durability, FIRST_NODE, SetAddresses};
+use node::Committed;
 use node::links::Links;
 use node::renewal::{Move, Renewal};
 use store::Space;
@@ -358,7 +359,12 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
     let registration = match place {
         Some(_) => {
             let of = Arc::clone(&manager);
-            registration.sharing(administrators, stored, Box::new(move || of.cluster_state()))
+            let database = foundation.names.engine.database().cloned();
+            let committed = move || {
+                let (fence, batch) = database.as_ref().map(|database| database.acknowledged()).unwrap_or_default();
+                Committed { fence, batch }
+            };
+            registration.sharing(administrators, stored, Box::new(move || of.cluster_state(committed())))
         }
         None => registration,
     };

@@ -254,7 +254,7 @@ pub(crate) fn serve_until_free(
     let mut server_config = cluster_role::server_config(&config, process.listen, process.boot)?;
     process.security.give_to(&mut server_config, false);
     let audit = server_config.service.audit.clone();
-    let readers = Readers::new(service::Standby::new(known.active.clone(), database.names_to_read()));
+    let readers = Readers::new(known.active.clone(), database.reader());
     let role = service::Role::Standby(readers.standby.clone());
     let server = xrootd::Server::start_on(sockets.clients()?, server_config, role).map_err(serve::not_served)?;
     let judged = Judged::Standby {
@@ -285,7 +285,8 @@ pub(crate) fn serve_until_free(
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))?;
     let readers = Arc::new(readers);
     readers.adjust(&config, known.own);
-    let follower = Follower::start(known, &links, &authority, administrators, sockets, Arc::clone(&readers))?;
+    let follower = Follower::start(known, &links, &authority, administrators, sockets)?;
+    let following = Arc::clone(&readers).start(known, &links)?;
     let renewal = follower.renew(identity, &process.data, credentials, &links, &authority)?;
     let mut for_users = crate::people::People::listen(&config, &answers, &audit)?;
     let mut control = Control::start(process.data.directory(), answers, audit.clone())
@@ -341,7 +342,7 @@ pub(crate) fn serve_until_free(
     // It may have waited for an answer of the active manager.
     drop(renewal);
     open.end_all(CONTROL_STOP);
-    drop(follower);
+    drop((follower, following));
     server.stop(Instant::now() + FRONT_END_STOP);
     audit.stop();
     Ok(free.map_or(Waited::Ended(end), Waited::Free))

@@ -1,5 +1,4 @@
-//! Keeps a standby manager current: it registers with the active one, and fetches the files that all managers have and the state of the cluster, again and
-//! again.
+//! Keeps a standby manager current: it registers with the active one, and fetches the files that all managers have, again and again.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -20,12 +19,9 @@ use crate::exit::Exit;
 use crate::manager_join::identity_file;
 use crate::manager_process::Sockets;
 use crate::standby::Known;
-use crate::standby_readers::Readers;
 
-/// How often it asks the active manager for the state of the cluster.
-const ASK_EVERY: Duration = Duration::from_millis(250);
-/// At which of these turns it asks whether the files have changed.
-const FILES_EVERY: u32 = 4;
+/// How often it asks the active manager whether the files have changed.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The thread. It ends when this is dropped; stop the connections before, or it may wait for an answer.
 pub(crate) struct Follower {
@@ -42,8 +38,6 @@ struct Following {
     registration: Registration,
     /// The connection on which it has registered.
     registered: Option<Peer>,
-    readers: Arc<Readers>,
-    turn: u32,
 }
 
 impl Follower {
@@ -53,7 +47,6 @@ impl Follower {
         authority: &Arc<Authority>,
         administrators: Arc<Administrators>,
         sockets: &Sockets,
-        readers: Arc<Readers>,
     ) -> Result<Self, Failure> {
         let registration = Registration {
             run: rand::random(),
@@ -68,8 +61,6 @@ impl Follower {
             administrators,
             registration,
             registered: None,
-            readers,
-            turn: 0,
         };
         let (stop, stopped) = channel::<()>();
         let follow = move || {
@@ -132,16 +123,8 @@ impl Following {
         let active = NodeId(holder.node);
         // Without a connection, the state of the manager says so.
         let Some(peer) = self.links.peer(active) else { return };
-        self.turn = self.turn.wrapping_add(1);
-        let is_registered = self.registered.as_ref().is_some_and(|registered| registered.is_same_connection(&peer));
-        if !is_registered || self.turn.is_multiple_of(FILES_EVERY) {
-            let trouble = self.follow(active, &peer).err();
-            self.known.set_trouble(trouble);
-        }
-        // The active manager logs each refusal.
-        if !self.readers.are_in_trouble() || self.turn.is_multiple_of(FILES_EVERY) {
-            self.readers.follow(&self.links, active);
-        }
+        let trouble = self.follow(active, &peer).err();
+        self.known.set_trouble(trouble);
     }
 
     fn follow(&mut self, active: NodeId, peer: &Peer) -> Result<(), String> {

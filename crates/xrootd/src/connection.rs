@@ -22,6 +22,7 @@ use crate::front_end::FrontEnd;
 use crate::input::{Input, InputEnd};
 use crate::meter::{Began, Ended, SignatureResult};
 use crate::outgoing::{Gone, Outgoing};
+use crate::sent_away::SentAway;
 use crate::session::Session;
 use crate::signatures::{self, Signatures};
 use crate::to_wire::RequestError;
@@ -101,6 +102,8 @@ pub(crate) struct Connection {
     is_end_audited: bool,
     /// The current request, until it is answered or handed on.
     pub(crate) began: Option<Began>,
+    /// In a standby manager: what it has sent to the active one last.
+    pub(crate) sent_away: SentAway,
     /// Kinds of requests for which bad input was logged. Their number is bounded.
     complained: Vec<&'static str>,
 }
@@ -149,6 +152,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         expires: None,
         is_end_audited: false,
         began: None,
+        sent_away: SentAway::default(),
         complained: Vec::new(),
     };
     let stop = connection.run();
@@ -402,14 +406,14 @@ impl Connection {
         if !matches!(request, Request::Write(_) | Request::Pgwrite(_)) {
             self.settle();
         }
-        if let Some(redirect) = self.at_manager(&request) {
-            self.refuse(stream, &redirect);
-            return Ok(());
-        }
         if let Some(ended) = self.after_its_credential(&request) {
             self.audit_end(&ended);
             self.refuse(stream, &ended);
             return self.skip(request.following());
+        }
+        if let Some(redirect) = self.at_manager(&request) {
+            self.refuse(stream, &redirect);
+            return Ok(());
         }
         let result = match request {
             Request::Protocol(r) => self.protocol(stream, &r)?,

@@ -27,6 +27,7 @@ mod meter;
 mod outgoing;
 mod repeated_opens;
 mod requests;
+mod sent_away;
 mod server;
 mod session;
 mod signatures;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::{Content, FileState, Namespace, NsError, OpenWrite};
-use node::{ClientPresence, ClusterState, ManagerAddress, STATE_LENGTHS_MAX, Summed};
+use node::{ClientPresence, ClusterState, Committed, ManagerAddress, STATE_LENGTHS_MAX, Summed};
 use store::Space;
 use types::striping::StripedOpenWrite;
 use types::{
@@ -207,11 +207,11 @@ impl Manager {
         self.copies.set_bytes_per_second(copied_bytes_per_second);
     }
 
-    /// What a standby manager needs to answer readers, beside the namespace.
+    /// What a standby manager needs to answer readers, beside the namespace. So much of that is `committed` now.
     #[must_use]
-    pub fn cluster_state(&self) -> ClusterState {
+    pub fn cluster_state(&self, committed: Committed) -> ClusterState {
         let lengths = self.open_lengths.all(STATE_LENGTHS_MAX);
-        self.view.get().to_state(self.world.now(), lengths)
+        self.view.get().to_state(self.world.now(), committed, lengths)
     }
 
     /// The space of all stores together.

@@ -22,7 +22,7 @@ impl Standby {
     }
 
     fn hears(&self, of: &Cluster) {
-        self.manager.follow(&of.manager.cluster_state(), self.manager.now()).unwrap();
+        self.manager.follow(&of.manager.cluster_state(node::Committed::default()), self.manager.now()).unwrap();
     }
 
     fn opens(&self, path: &str) -> Result<Redirect, OpeningError> {
@@ -95,7 +95,7 @@ fn nobody_is_sent_to_a_replica_that_is_being_fenced() {
     cluster.groups(&[1]);
     cluster.has_file("/file", &[1]);
     let standby = Standby::of(&kv);
-    let state = cluster.manager.cluster_state();
+    let state = cluster.manager.cluster_state(node::Committed::default());
     let object = opens_at_active(&cluster, "/file").unwrap().object;
     let fenced = node::ClusterState { fenced: vec![ReplicaId::first(object)], ..state };
     standby.manager.follow(&fenced, standby.manager.now()).unwrap();
@@ -117,7 +117,7 @@ fn an_old_state_is_not_used() {
     assert!(!standby.manager.is_current());
     // What was asked for before counts from then, however late it comes.
     let asked = Time(Duration::from_secs(1));
-    standby.manager.follow(&cluster.manager.cluster_state(), asked).unwrap();
+    standby.manager.follow(&cluster.manager.cluster_state(node::Committed::default()), asked).unwrap();
     assert!(standby.manager.is_current());
     *standby.now.lock() = Time(Duration::from_millis(6001));
     assert!(!standby.manager.is_current());

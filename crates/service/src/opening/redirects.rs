@@ -76,7 +76,7 @@ impl Service {
             Ok(to) => Err(Error::redirect(to)),
             Err(error) => {
                 let error = Err(Error::of_opening(&open.path, &error));
-                if self.was_tried_at_active(&open.hints.tried) { error } else { self.unless_active_knows_more(error) }
+                if self.comes_from_active(&open.hints.tried) { error } else { self.unless_active_knows_more(error) }
             }
         });
     }
@@ -213,9 +213,8 @@ impl Service {
                 return Ok(found);
             }
         }
-        self.names
-            .read(|read| namespace::lookup(read, &caller.actor(), path))
-            .map_err(|error| Error::of_namespace(&"locate", &error))?;
+        let found = self.names.read(|read| namespace::lookup(read, &caller.actor(), path).map(drop));
+        self.unless_active_knows_more(found.map_err(|error| Error::of_namespace(&"locate", &error)))?;
         Ok(Vec::new())
     }
 }
@@ -240,7 +239,7 @@ fn too_many_proxies(path: &NsPath) -> Error {
 
 /// Redirects the client to the manager.
 pub(crate) fn to_manager(disk: &DiskServer) -> Error {
-    match disk.manager() {
+    match disk.manager_for_clients() {
         Some((host, port)) => Error::redirect(Redirect::to_manager(host, port)),
         None => Error::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
     }

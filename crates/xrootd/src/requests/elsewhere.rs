@@ -1,14 +1,13 @@
 //! In a cluster: a disk server redirects requests about names to the manager, and a standby manager those that it does not answer to the active one.
 
-use service::Part;
-use types::ErrorCode;
-use wire::request::{
-    Fattr, FattrOp, MkdirOptions, OpenOptions, Query, QueryKind, Request, StatOptions, Target, Truncate,
-};
-use wire::{FileHandle, PathArg};
+use std::time::Instant;
+
+use service::{Intent, Part};
+use wire::request::{FattrOp, Query, QueryKind, Request, Stat, StatOptions, Target, Truncate};
+use wire::{ErrorNumber, FileHandle};
 
 use crate::connection::Connection;
-use crate::from_wire::{capability_of, hints_of, parse_path};
+use crate::from_wire::{capability_of, hints_of, intent_of};
 use crate::third_party::part_of;
 use crate::to_wire::RequestError;
 
@@ -16,7 +15,7 @@ impl Connection {
     /// The redirect for a request that only the manager can answer; `None`: this server answers it. A request that names
     /// a handle is answered here or refused: the handle is of this server, and a client that is sent away with it opens
     /// the file here again, without end.
-    pub(crate) fn at_manager(&self, request: &Request) -> Option<RequestError> {
+    pub(crate) fn at_manager(&mut self, request: &Request) -> Option<RequestError> {
         if self.front.service.has_names() {
             return None;
         }
@@ -56,12 +55,10 @@ impl Connection {
 
 impl Connection {
     /// The same in a standby manager. A client that comes back with the capability of a disk server goes on to the active manager, too.
-    fn at_active_manager(&self, request: &Request) -> Option<RequestError> {
-        if let Some(missing) = self.missing(request) {
-            return Some(missing);
-        }
+    fn at_active_manager(&mut self, request: &Request) -> Option<RequestError> {
         let service = &self.front.service;
         let elsewhere = match request {
+            Request::Open(r) if intent_of(r.options) != Intent::Read => service.names_elsewhere(),
             // The service answers it, or sends the client away.
             Request::Open(_) => None,
             Request::Stat(r) if matches!(r.target, Target::Path(_)) => self.read_elsewhere(),
@@ -86,40 +83,49 @@ impl Connection {
             | Request::Prepare(_) => service.names_elsewhere(),
             _ => None,
         };
-        elsewhere.map(Into::into)
+        let elsewhere = RequestError::from(elsewhere?);
+        let RequestError::Redirect(_) = elsewhere else { return Some(elsewhere) };
+        // XrdCl comes back to the first manager that has redirected it, after some errors of the active one.
+        Some(self.refused_by_active(request).or_else(|| self.goes_in_circles(request)).unwrap_or(elsewhere))
     }
 
-    /// The answer to a change for which the client comes back from the active manager, if what it would change does not exist.
-    fn missing(&self, request: &Request) -> Option<RequestError> {
-        use OpenOptions as Open;
-        // What must exist, and what is made.
-        let (there, made) = match request {
-            Request::Rm(r) => (Some(&r.target), None),
-            Request::Rmdir(r) => (Some(&r.target), None),
-            Request::Chmod(r) => (Some(&r.target), None),
-            Request::Mv(r) => (Some(&r.from), Some(&r.to)),
-            Request::Mkdir(r) => (None, Some(&r.target).filter(|_| !r.options.has(MkdirOptions::MKPATH))),
-            Request::Open(r) if r.options.has(Open::NEW) || r.options.has(Open::DELETE) => {
-                (None, Some(&r.target).filter(|_| !r.options.has(Open::MKPATH)))
-            }
-            Request::Open(r) => (Some(&r.target), None),
-            Request::Truncate(Truncate { target: Target::Path(target), .. })
-            | Request::Fattr(Fattr { target: Target::Path(target), .. }) => (Some(target), None),
+    /// The error with which the active manager has refused this request, as the client says that comes back from it.
+    fn refused_by_active(&self, request: &Request) -> Option<RequestError> {
+        // XrdCl says it in these requests, and in the last path.
+        let target = match request {
+            Request::Rm(r) => &r.target,
+            Request::Rmdir(r) => &r.target,
+            Request::Chmod(r) => &r.target,
+            Request::Mv(r) => &r.to,
+            Request::Mkdir(r) => &r.target,
+            Request::Open(r) => &r.target,
+            Request::Locate(r) => &r.target,
+            Request::Stat(Stat { target: Target::Path(target), .. })
+            | Request::Truncate(Truncate { target: Target::Path(target), .. }) => target,
             _ => return None,
         };
-        let service = &self.front.service;
-        let comes_back = |target: &&PathArg| service.was_tried_at_active(&hints_of(target).tried);
-        there.filter(comes_back).or(made.filter(comes_back))?;
-        let caller = self.session.open.caller();
-        let missing = |path: &[u8]| {
-            let error = service.kind(&caller, &"find", &parse_path(path).ok()?).err()?;
-            (error.code() == ErrorCode::NotFound).then(|| error.into())
+        if !self.front.service.comes_from_active(&hints_of(target).tried) {
+            return None;
+        }
+        let reasons = target.get(b"triedrc")?;
+        let (number, why) = match reasons.rsplit(|byte| *byte == b',').next()? {
+            b"enoent" => (ErrorNumber::NOT_FOUND, "it, or a directory above it, does not exist"),
+            b"fserr" => (ErrorNumber::FS_ERROR, "its path, or what is there, does not allow it"),
+            b"ioerr" => (ErrorNumber::IO_ERROR, "a disk failed"),
+            // The connection was lost, perhaps.
+            _ => return None,
         };
-        let folder = |target: &PathArg| {
-            let name = target.path.iter().rposition(|byte| *byte == b'/')?;
-            target.path.get(..name).filter(|folder| !folder.is_empty()).and_then(missing)
-        };
-        there.and_then(|target| missing(&target.path)).or_else(|| made.and_then(folder))
+        let path = String::from_utf8_lossy(&target.path).escape_debug().to_string();
+        Some(RequestError::new(number, format!("The active manager refused a request for {path}: {why}")))
+    }
+
+    /// The answer to a request that was sent to the active manager twice just before.
+    fn goes_in_circles(&mut self, request: &Request) -> Option<RequestError> {
+        let is_again = self.sent_away.note(Instant::now(), request);
+        is_again.then(|| {
+            let text = "The active manager refused this request twice; ask it directly, and it will say why";
+            RequestError::new(ErrorNumber::SERVER_ERROR, text)
+        })
     }
 
     fn read_elsewhere(&self) -> Option<service::Error> {
