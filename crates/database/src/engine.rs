@@ -178,7 +178,7 @@ impl Postgres {
             Opening::IfFree(vacancy) => Some(vacancy),
         };
         let Some((place, session)) = Place::take(&connector, name, vacancy)? else { return Ok(None) };
-        let (lease, holder) = (place.lease(), Arc::<Mutex<Option<String>>>::default());
+        let (lease, holder) = (Arc::clone(place.own.lease()), Arc::<Mutex<Option<String>>>::default());
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
         let queue = Arc::new(Queue::new(config.queue_max));
@@ -186,7 +186,7 @@ impl Postgres {
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let away = Arc::<Away>::default();
-        let cache = Arc::new(Cache::new(place.at(), config.cache_bytes));
+        let cache = Arc::new(Cache::new(place.own.at(), config.cache_bytes));
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
         let committer = Committer {
             connector: Arc::clone(&connector),
