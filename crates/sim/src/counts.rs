@@ -70,7 +70,7 @@ pub struct Counts {
     /// Faults of the database.
     pub database_faults: u64,
     /// Times that a manager stood still, or could not reach the database.
-    pub seat_faults: u64,
+    pub stalls: u64,
     /// Batches that managers have committed in the database.
     pub batches: u64,
     /// Commits whose answer was lost.
@@ -124,7 +124,7 @@ impl Counts {
             over_quota: self.over_quota + other.over_quota,
             turns: self.turns + other.turns,
             database_faults: self.database_faults + other.database_faults,
-            seat_faults: self.seat_faults + other.seat_faults,
+            stalls: self.stalls + other.stalls,
             batches: self.batches + other.batches,
             answers_lost: self.answers_lost + other.answers_lost,
             found_committed: self.found_committed + other.found_committed,
@@ -167,11 +167,11 @@ impl fmt::Display for Counts {
         if self.turns == 0 {
             return Ok(());
         }
-        let Counts { turns, database_faults, seat_faults, batches, answers_lost, found_committed, unknown, .. } = self;
+        let Counts { turns, database_faults, stalls, batches, answers_lost, found_committed, unknown, .. } = self;
         let Counts { losses_of_database, said_losses, hidden_losses, .. } = self;
         write!(
             f,
-            "; {turns} turns of managers, {database_faults} faults of the database and {seat_faults} of managers, {batches} batches, \
+            "; {turns} turns of managers, {database_faults} faults of the database and {stalls} of managers, {batches} batches, \
              {answers_lost} answers lost, {found_committed} of them of committed batches, {unknown} never known; {losses_of_database} failovers lost \
              changes, of which {said_losses} were said and {hidden_losses} could not be known"
         )

@@ -47,7 +47,7 @@ pub(crate) enum Fault {
     /// The database fails in one of many ways.
     Database,
     /// A manager stands still, or cannot reach the database.
-    Seat,
+    Stall,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,7 +33,7 @@ struct Arguments {
     /// The number of managers, in the scenario `database` [default: 1 to 3, by the seed].
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
     managers: Option<u8>,
-    /// Leave this fault out; can be given several times: disk, damage, power, manager, server, partition, message, decision, database, loss, seat.
+    /// Leave this fault out; can be given several times: disk, damage, power, manager, server, partition, message, decision, database, loss, stall.
     #[arg(long, value_parser = |said: &str| one_of(&Fault::ALL, said))]
     without: Vec<Fault>,
     /// Plant this bug on purpose; an unknown name lists all of them.

@@ -36,7 +36,7 @@ pub struct Faults {
     /// Whether a failover may lead to a replica that lacks the last transactions. The run ends soon after that.
     pub loses_transactions: bool,
     /// Between two times that a manager stands still, or cannot reach the database.
-    pub seat_every: Option<Duration>,
+    pub stall_every: Option<Duration>,
 }
 
 impl Faults {
@@ -57,7 +57,7 @@ impl Faults {
             access_every: None,
             database_every: None,
             loses_transactions: false,
-            seat_every: None,
+            stall_every: None,
         }
     }
 
@@ -78,7 +78,7 @@ impl Faults {
             access_every: None,
             database_every: None,
             loses_transactions: false,
-            seat_every: None,
+            stall_every: None,
         }
     }
 }
@@ -111,7 +111,7 @@ pub enum Fault {
     /// Failovers of the database that lose transactions.
     Loss,
     /// Managers that stand still, or cannot reach the database.
-    Seat,
+    Stall,
 }
 
 impl Fault {
@@ -129,7 +129,7 @@ impl Fault {
         (Self::Access, "access"),
         (Self::Database, "database"),
         (Self::Loss, "loss"),
-        (Self::Seat, "seat"),
+        (Self::Stall, "stall"),
     ];
 
     /// Turns this fault off.
@@ -147,7 +147,7 @@ impl Fault {
             Self::Access => faults.access_every = None,
             Self::Database => faults.database_every = None,
             Self::Loss => faults.loses_transactions = false,
-            Self::Seat => faults.seat_every = None,
+            Self::Stall => faults.stall_every = None,
         }
     }
 }
@@ -343,7 +343,7 @@ impl Settings {
                     disk_error_every: None,
                     database_every: Some(Duration::from_secs(7)),
                     loses_transactions: seed % 4 == 3,
-                    seat_every: Some(Duration::from_secs(9)),
+                    stall_every: Some(Duration::from_secs(9)),
                     ..Faults::all()
                 };
                 let managers = 1 + usize::try_from(seed % 3).unwrap_or(0);

@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 6;
 impl World {
     /// Checks that after all repairs all clients have finished, and all data exists.
     pub(super) fn finish(&mut self) {
-        if self.seats.has_lost() {
+        if self.turns.has_lost() {
             return self.finish_after_loss();
         }
         let mut wrong = Vec::new();

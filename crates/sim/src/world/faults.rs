@@ -16,14 +16,14 @@ impl World {
         let power = self.rng.random_ratio(self.settings.faults.power_percent.min(100), 100);
         match fault {
             Fault::Server => self.stop(Addr::Server(server), power),
-            Fault::Manager if self.seats.has_lost() => {}
+            Fault::Manager if self.turns.has_lost() => {}
             Fault::Manager => {
                 let at = self.any_manager();
                 // What a manager has in a database, no failure of its own power can undo.
                 self.stop(Addr::Manager(at), power && !self.settings.database);
             }
             Fault::Database => self.database_fails(),
-            Fault::Seat => self.seat_fails(),
+            Fault::Stall => self.manager_stalls(),
             Fault::Partition => self.partition(),
             Fault::Disk if self.is_up(Addr::Server(server)) => {
                 let op = [DiskOp::Write, DiskOp::Sync, DiskOp::Read][self.rng.random_range(0..3)];

@@ -41,7 +41,8 @@ struct Standby {
 }
 
 #[derive(Default)]
-struct Seat {
+/// The state of a manager beside its process as the active one.
+struct ManagerState {
     standby: Option<Standby>,
     /// The process does nothing until then, and its clock goes on.
     still_until: Duration,
@@ -63,11 +64,12 @@ struct Loss {
 }
 
 /// See the module.
-pub(super) struct Seats {
+pub(super) struct Turns {
     database: Option<Arc<Mutex<SimDatabase>>>,
     /// The moment at which all clocks showed zero.
     origin: Instant,
-    seats: Vec<Seat>,
+    /// By manager.
+    of: Vec<ManagerState>,
     /// The database answers nobody until then.
     away_until: Duration,
     /// The last batch that a manager has seen confirmed.
@@ -75,12 +77,12 @@ pub(super) struct Seats {
     loss: Option<Loss>,
 }
 
-impl Seats {
+impl Turns {
     pub(super) fn new(settings: &Settings) -> Self {
         let planted = settings.planted.and_then(crate::settings::Bug::of_database);
         let database = settings.database.then(|| Arc::new(Mutex::new(SimDatabase::new(planted))));
-        let seats = (0..settings.managers).map(|_| Seat::default()).collect();
-        Self { database, origin: Instant::now(), seats, away_until: Duration::ZERO, acknowledged: 0, loss: None }
+        let of = (0..settings.managers).map(|_| ManagerState::default()).collect();
+        Self { database, origin: Instant::now(), of, away_until: Duration::ZERO, acknowledged: 0, loss: None }
     }
 
     pub(super) fn database(&self) -> Option<&Arc<Mutex<SimDatabase>>> {
@@ -92,30 +94,30 @@ impl Seats {
     }
 
     pub(super) fn is_standby(&self, at: usize) -> bool {
-        self.seats[at].standby.is_some()
+        self.of[at].standby.is_some()
     }
 
     /// Whether the process of a manager has ended for good.
     pub(super) fn has_ended(&self, at: Addr) -> bool {
-        matches!(at, Addr::Manager(manager) if self.seats[manager].has_ended)
+        matches!(at, Addr::Manager(manager) if self.of[manager].has_ended)
     }
 
     /// A process starts, or goes on, as a standby.
     pub(super) fn start_standby(&mut self, at: usize, process: u128, next_look: Duration) {
         let process = process.to_le_bytes();
         let watch = SimWatch::new(process);
-        self.seats[at].standby = Some(Standby { watch, process, asked: None, numbers: 0, next_look });
+        self.of[at].standby = Some(Standby { watch, process, asked: None, numbers: 0, next_look });
     }
 
     pub(super) fn end_standby(&mut self, at: usize) {
-        self.seats[at].standby = None;
+        self.of[at].standby = None;
     }
 
     /// All managers go on, and reach the database.
     pub(super) fn mend(&mut self) {
         self.away_until = Duration::ZERO;
-        for seat in &mut self.seats {
-            (seat.still_until, seat.cut_until) = (Duration::ZERO, Duration::ZERO);
+        for manager in &mut self.of {
+            (manager.still_until, manager.cut_until) = (Duration::ZERO, Duration::ZERO);
         }
     }
 }
@@ -155,7 +157,7 @@ impl World {
     }
 
     pub(super) fn reaches_database(&self, at: usize) -> bool {
-        self.now >= self.seats.away_until && self.now >= self.seats.seats[at].cut_until
+        self.now >= self.turns.away_until && self.now >= self.turns.of[at].cut_until
     }
 
     /// Puts off what happens to a manager that stands still.
@@ -165,7 +167,7 @@ impl World {
             Event::FromDatabase { manager, .. } => *manager,
             _ => return Some(event),
         };
-        let until = self.seats.seats[at].still_until;
+        let until = self.turns.of[at].still_until;
         if until <= self.now {
             return Some(event);
         }
@@ -180,23 +182,23 @@ impl World {
 
     /// Tells a client whether its connection with its manager is as it should be.
     pub(super) fn look_at_connection(&mut self, at: usize) {
-        let Self { clients, managers, seats, cut, now, .. } = self;
+        let Self { clients, managers, turns, cut, now, .. } = self;
         let here = Addr::Client(at);
         let Some(client) = &mut clients[at].process else { return };
         client.asks(|manager| {
             let there = Addr::Manager(manager);
             let is_cut = cut.contains(&(here, there)) || cut.contains(&(there, here));
-            managers[manager].process.is_some() && seats.seats[manager].still_until <= *now && !is_cut
+            managers[manager].process.is_some() && turns.of[manager].still_until <= *now && !is_cut
         });
     }
 
     fn clock(&self, at: usize) -> Instant {
-        self.seats.origin + self.managers[at].clock(self.now).0
+        self.turns.origin + self.managers[at].clock(self.now).0
     }
 
     /// How long a message on the way to the database or back takes. `None`: it is lost, with its connection.
     fn delay(&mut self) -> Option<Duration> {
-        let is_calm = self.is_calm || self.seats.has_lost();
+        let is_calm = self.is_calm || self.turns.has_lost();
         match self.rng.random_range(0..200) {
             0..2 if !is_calm => None,
             2..5 if !is_calm => Some(Duration::from_millis(self.rng.random_range(0..6000))),
@@ -215,7 +217,7 @@ impl World {
 
     /// A request reaches the database.
     pub(super) fn database_is_asked(&mut self, manager: usize, run: u64, sent: Sent) {
-        let Some(database) = self.seats.database.clone().filter(|_| self.now >= self.seats.away_until) else { return };
+        let Some(database) = self.turns.database.clone().filter(|_| self.now >= self.turns.away_until) else { return };
         let number = sent.number;
         let shown = if self.settings.is_told { format!("{:.160?}", sent.request) } else { String::new() };
         let (answer, wrong) = {
@@ -236,9 +238,9 @@ impl World {
         for sent in place.engine.take_out() {
             self.send_to_database(at, sent);
         }
-        self.seats.acknowledged = self.seats.acknowledged.max(place.engine.batch());
-        let (now, before) = (place.engine.stats(), self.seats.seats[at].counted);
-        self.seats.seats[at].counted = now;
+        self.turns.acknowledged = self.turns.acknowledged.max(place.engine.batch());
+        let (now, before) = (place.engine.stats(), self.turns.of[at].counted);
+        self.turns.of[at].counted = now;
         self.counts.batches += now.batches - before.batches;
         self.counts.answers_lost += now.answers_lost - before.answers_lost;
         self.counts.found_committed += now.were_committed - before.were_committed;
@@ -260,7 +262,7 @@ impl World {
         }
         let now = self.clock(at);
         let next_look = self.now + LOOK_EVERY;
-        let Some(standby) = &mut self.seats.seats[at].standby else { return };
+        let Some(standby) = &mut self.turns.of[at].standby else { return };
         let Some((_, sent, is_take)) = standby.asked.take_if(|(asked, ..)| *asked == number) else { return };
         if is_take {
             standby.next_look = next_look;
@@ -275,7 +277,7 @@ impl World {
 
     fn standby_asks(&mut self, at: usize, request: Request) {
         let now = self.clock(at);
-        let Some(standby) = &mut self.seats.seats[at].standby else { return };
+        let Some(standby) = &mut self.turns.of[at].standby else { return };
         standby.numbers += 1;
         let number = standby.numbers;
         standby.asked = Some((number, now, request.is_take()));
@@ -284,7 +286,7 @@ impl World {
 
     pub(super) fn tick_standby(&mut self, at: usize) {
         let (now, clock) = (self.now, self.clock(at));
-        let Some(standby) = &mut self.seats.seats[at].standby else { return };
+        let Some(standby) = &mut self.turns.of[at].standby else { return };
         match standby.asked {
             Some((_, sent, is_take)) if clock.saturating_duration_since(sent) >= ANSWER => {
                 standby.asked = None;
@@ -292,7 +294,7 @@ impl World {
                 if is_take {
                     // It may have the place without knowing it, which looks to others as if it had died.
                     let process = self.rng.random();
-                    self.seats.start_standby(at, process, now + LOOK_EVERY);
+                    self.turns.start_standby(at, process, now + LOOK_EVERY);
                 }
             }
             None if now >= standby.next_look => {
@@ -306,19 +308,19 @@ impl World {
 
     /// The answer to the request for the place has come.
     fn becomes_active(&mut self, at: usize, sent: Instant, answer: &Answer) {
-        let Some(database) = self.seats.database.clone() else { return };
-        let Some(process) = self.seats.seats[at].standby.as_ref().map(|standby| standby.process) else { return };
+        let Some(database) = self.turns.database.clone() else { return };
+        let Some(process) = self.turns.of[at].standby.as_ref().map(|standby| standby.process) else { return };
         let planted = self.settings.planted.and_then(crate::settings::Bug::of_database);
         let engine = SimEngine::taken(&database, process, (sent, self.clock(at)), answer, planted);
         let Some(engine) = engine else { return };
         self.tell(|| format!("manager {at} has the place"));
-        if let Some(loss) = &mut self.seats.loss {
+        if let Some(loss) = &mut self.turns.loss {
             loss.is_hidden = true;
         }
         self.managers[at].process_epoch += 1;
-        (self.seats.seats[at].standby, self.seats.seats[at].counted) = (None, SimStats::default());
+        (self.turns.of[at].standby, self.turns.of[at].counted) = (None, SimStats::default());
         engine.tick(self.clock(at), self.reaches_database(at));
-        let place = Place { engine: Arc::clone(&engine), origin: self.seats.origin };
+        let place = Place { engine: Arc::clone(&engine), origin: self.turns.origin };
         let with = (self.managers[at].clock(self.now), self.wall(at), self.rng.random());
         match Manager::start_in(place, at, with, &self.settings) {
             Ok(manager) => {
@@ -365,27 +367,27 @@ impl World {
         }
         self.managers[at].process_epoch += 1;
         let process = self.rng.random();
-        self.seats.start_standby(at, process, self.now + wait);
+        self.turns.start_standby(at, process, self.now + wait);
         self.plan_tick(at);
     }
 
     /// The process ends, because the database has lost changes.
     fn ends_for_good(&mut self, at: usize, close: Option<Request>) {
         self.tell(|| format!("manager {at} ends: the database has lost changes"));
-        if let (Some(request), Some(database)) = (close, &self.seats.database) {
+        if let (Some(request), Some(database)) = (close, &self.turns.database) {
             database.lock().serve(Sent { number: 0, server: None, request });
         }
-        if self.seats.loss.is_none() {
+        if self.turns.loss.is_none() {
             self.wrong(Err(format!("manager {at} says that the database has lost changes, and it has not")));
         }
         self.managers[at].process = None;
-        self.seats.seats[at].standby = None;
-        self.seats.seats[at].has_ended = true;
+        self.turns.of[at].standby = None;
+        self.turns.of[at].has_ended = true;
     }
 
     /// The database, or the way to it, fails in one of many ways.
     pub(super) fn database_fails(&mut self) {
-        let Some(database) = self.seats.database.clone().filter(|_| !self.seats.has_lost()) else { return };
+        let Some(database) = self.turns.database.clone().filter(|_| !self.turns.has_lost()) else { return };
         let kind = self.rng.random_range(0..7);
         let away = Duration::from_millis(self.rng.random_range(0..if kind < 2 { 12_000 } else { 2000 }));
         let times = self.rng.random_range(1..8);
@@ -393,58 +395,58 @@ impl World {
         self.counts.database_faults += 1;
         self.tell(|| format!("the database fails: kind {kind}, {times}, away for {away:?}"));
         match kind {
-            0 | 1 => self.seats.away_until = self.now + away,
+            0 | 1 => self.turns.away_until = self.now + away,
             2 => database.lock().break_connections(),
             3 => database.lock().collide(times),
             4..6 if loses => {
                 let had_place = database.lock().process();
                 database.lock().fail_over(usize::try_from(times).unwrap_or(1));
-                self.seats.away_until = self.now + away;
+                self.turns.away_until = self.now + away;
                 self.look_at_loss(&database, &had_place);
             }
             _ => {
                 database.lock().fail_over(0);
-                self.seats.away_until = self.now + away;
+                self.turns.away_until = self.now + away;
             }
         }
     }
 
     fn look_at_loss(&mut self, database: &Mutex<SimDatabase>, had_place: &[u8]) {
-        let batches = self.seats.acknowledged - database.lock().batch();
+        let batches = self.turns.acknowledged - database.lock().batch();
         let has_place = database.lock().process();
         if batches <= 0 && has_place == had_place {
             return;
         }
         self.tell(|| format!("the database has lost {batches} acknowledged batches"));
         self.counts.losses_of_database += 1;
-        let away_until = self.seats.away_until;
+        let away_until = self.turns.away_until;
         // Whoever knows of them must have the chance to say so.
-        self.seats.mend();
-        self.seats.away_until = away_until;
-        self.seats.loss = Some(Loss { batches, is_hidden: batches <= 0 });
+        self.turns.mend();
+        self.turns.away_until = away_until;
+        self.turns.loss = Some(Loss { batches, is_hidden: batches <= 0 });
         self.events.plan(self.now + SAID_WITHIN, Event::End);
     }
 
     /// A manager stands still, or cannot reach the database.
-    pub(super) fn seat_fails(&mut self) {
-        if self.seats.has_lost() {
+    pub(super) fn manager_stalls(&mut self) {
+        if self.turns.has_lost() {
             return;
         }
         let at = self.any_manager();
         let until = self.now + Duration::from_millis(self.rng.random_range(300..12_000));
-        self.counts.seat_faults += 1;
+        self.counts.stalls += 1;
         if self.rng.random_ratio(1, 2) {
             self.tell(|| format!("manager {at} stands still until {until:?}"));
-            self.seats.seats[at].still_until = until;
+            self.turns.of[at].still_until = until;
         } else {
             self.tell(|| format!("manager {at} does not reach the database until {until:?}"));
-            self.seats.seats[at].cut_until = until;
+            self.turns.of[at].cut_until = until;
         }
     }
 
     /// The end of a run in which the database has lost changes.
     pub(super) fn finish_after_loss(&mut self) {
-        let (Some(loss), Some(database)) = (self.seats.loss, self.seats.database.clone()) else { return };
+        let (Some(loss), Some(database)) = (self.turns.loss, self.turns.database.clone()) else { return };
         if database.lock().closed().is_some() {
             self.counts.said_losses += 1;
         } else if loss.is_hidden {

@@ -28,7 +28,7 @@ use crate::server::{Due, Server};
 use crate::settings::{Scenario, Settings};
 use access::Shares;
 use links::Links;
-use managers::Seats;
+use managers::Turns;
 use watching::Watched;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -72,9 +72,9 @@ struct World {
     events: Events,
     counts: Counts,
     model: Model,
-    /// The process of one that is a standby is in `seats`.
+    /// The process of one that is a standby is in `turns`.
     managers: Vec<Machine<Manager>>,
-    seats: Seats,
+    turns: Turns,
     servers: Vec<Machine<Server>>,
     clients: Vec<Machine<Client>>,
     links: Links,
@@ -111,7 +111,7 @@ pub fn run(settings: &Settings) -> Result<Counts, Box<Violation>> {
             break;
         }
         world.happen(event);
-        if world.seats.has_lost() {
+        if world.turns.has_lost() {
             // What clients see after that says nothing.
             world.model.violation = None;
         }
@@ -134,7 +134,7 @@ impl World {
         let mut rng = SmallRng::seed_from_u64(settings.seed);
         let drift = settings.drift_ppm;
         let managers = (0..settings.managers).map(|_| Machine::new(settings.seed, &mut rng, drift)).collect();
-        let seats = Seats::new(settings);
+        let turns = Turns::new(settings);
         let servers = (0..settings.servers)
             .map(|at| Machine::new(settings.seed ^ (at as u64 + 1) << 32, &mut rng, drift))
             .collect();
@@ -151,7 +151,7 @@ impl World {
             counts: Counts::default(),
             model: Model::default(),
             managers,
-            seats,
+            turns,
             servers,
             clients,
             links: Links::new(),
@@ -183,7 +183,7 @@ impl World {
             Fault::Absence,
             Fault::Access,
             Fault::Database,
-            Fault::Seat,
+            Fault::Stall,
         ]) {
             self.plan_fault(fault);
         }
@@ -203,7 +203,7 @@ impl World {
             Fault::Absence => faults.absence_every,
             Fault::Access => faults.access_every,
             Fault::Database => faults.database_every,
-            Fault::Seat => faults.seat_every,
+            Fault::Stall => faults.stall_every,
         }
     }
 
@@ -267,7 +267,7 @@ impl World {
             }
             Event::Fault(_) => {}
             Event::Mend(Mend::Start(at)) => {
-                if !self.is_up(at) && !self.seats.has_ended(at) {
+                if !self.is_up(at) && !self.turns.has_ended(at) {
                     self.start(at);
                     self.look_at_all();
                 }
@@ -293,7 +293,7 @@ impl World {
 
     fn is_up(&self, at: Addr) -> bool {
         match at {
-            Addr::Manager(at) => self.managers[at].process.is_some() || self.seats.is_standby(at),
+            Addr::Manager(at) => self.managers[at].process.is_some() || self.turns.is_standby(at),
             Addr::Server(at) => self.servers[at].process.is_some(),
             Addr::Client(_) => true,
         }
@@ -463,7 +463,7 @@ impl World {
                 self.managers[at].process_epoch += 1;
                 if self.settings.database {
                     let (process, next_look) = (self.rng.random(), self.now);
-                    self.seats.start_standby(at, process, next_look);
+                    self.turns.start_standby(at, process, next_look);
                     Ok(())
                 } else {
                     let machine = &self.managers[at];
@@ -501,7 +501,7 @@ impl World {
         }
         match at {
             Addr::Manager(at) => {
-                self.seats.end_standby(at);
+                self.turns.end_standby(at);
                 let machine = &mut self.managers[at];
                 machine.process = None;
                 machine.disk = after(&machine.disk, power, &mut self.rng);
@@ -535,7 +535,7 @@ impl World {
         self.is_calm = true;
         self.cut.clear();
         self.links.drop_held();
-        self.seats.mend();
+        self.turns.mend();
         for at in (0..self.managers.len()).map(Addr::Manager).chain((0..self.servers.len()).map(Addr::Server)) {
             // A failed disk is replaced at the start.
             if let Addr::Server(server) = at
@@ -546,7 +546,7 @@ impl World {
                 self.servers[server].disk = self.servers[server].disk.kill();
                 self.links.end(server);
             }
-            if !self.is_up(at) && !self.seats.has_ended(at) {
+            if !self.is_up(at) && !self.turns.has_ended(at) {
                 self.start(at);
             }
         }

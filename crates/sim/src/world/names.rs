@@ -10,8 +10,8 @@ impl World {
     /// Reads the namespace. `None`: the manager's process is not there, there is no namespace yet, or the database has lost
     /// changes, so that nothing is sure any more.
     pub(super) fn names<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Option<Result<T, NsError>> {
-        match self.seats.database() {
-            Some(_) if self.seats.has_lost() => None,
+        match self.turns.database() {
+            Some(_) if self.turns.has_lost() => None,
             Some(database) => {
                 let database = database.lock();
                 // Without a batch there is no namespace yet.

@@ -71,7 +71,7 @@ impl World {
     pub(super) fn wrong(&mut self, found: Result<(), String>) {
         // After a database has lost changes, only one rule is left: somebody says so.
         if let Err(what) = found
-            && !self.seats.has_lost()
+            && !self.turns.has_lost()
         {
             self.trouble.get_or_insert(what);
         }
