@@ -9,7 +9,7 @@ from clients import Xrdfs, xrdcp
 from cluster import Cluster, Node
 from content import MIB, write
 from harness import remove, weir
-from managers import TAKE_OVER_SECONDS, Managers, new_database
+from managers import ACCOUNT, TAKE_OVER_SECONDS, Managers, new_database
 from postgres import Postgres
 from test_metrics import named, samples
 

@@ -8,26 +8,24 @@ use kv::KvError;
 use kv::committing::{Answers, Completions, OpResult, Queue, Request, WriteSet, commit_until_closed, run_one};
 use parking_lot::Mutex;
 
+use crate::attempts::{Attempts, Broke, Collided, Returned, after_return};
 use crate::away::Away;
 use crate::cache::Cache;
 use crate::fetched::Fetched;
+use crate::own_place::LastBatch;
 use crate::pause::pause;
 use crate::pending::Pending;
-use crate::place::{LastBatch, Place};
+use crate::place::Place;
 use crate::session::{Begin, Commit, Connector, Session};
 use crate::signs_of_life::SignsOfLife;
 use crate::{DatabaseError, PostgresConfig, PostgresStats};
 
 /// Runs of a batch that all find something unknown. A longest path with links needs some dozens.
 const RUNS_MAX: u32 = 200;
-/// How often a batch is tried on a new connection at least, however long it takes.
-const RETURNS_MIN: u32 = 3;
 /// The unit of the wait after a collision.
 const COLLIDED: Duration = Duration::from_micros(500);
 /// How often an idle committer looks whether the row must change.
 const IDLE: Duration = Duration::from_millis(250);
-/// Collisions after which a batch is split.
-const SPLIT_AFTER: u32 = 3;
 
 pub(crate) struct Committer {
     pub(crate) connector: Arc<Connector>,
@@ -80,7 +78,7 @@ impl Committer {
 
     /// Changes the row if no batch has changed it lately, so that others see that this process lives.
     fn beat_if_due(&mut self) {
-        if !self.place.is_beat_due(Instant::now()) || self.end.lock().is_some() {
+        if !self.place.own.is_beat_due(Instant::now()) || self.end.lock().is_some() {
             return;
         }
         let beat = match self.take_session() {
@@ -141,7 +139,7 @@ impl Committer {
             let failed = match self.attempt(&mut part, parts) {
                 Ok(ran) => {
                     self.away.end("the database takes changes again");
-                    self.count(&ran, part.began);
+                    self.count(&ran, part.attempts.began);
                     return part.answers(ran);
                 }
                 Err(failed) => failed,
@@ -149,42 +147,28 @@ impl Committer {
             match failed {
                 Failed::Conflict(error) => {
                     self.stats.lock().conflicts += 1;
-                    part.collisions += 1;
-                    if part.collisions >= self.config.retries_max || part.began.elapsed() >= self.config.patience {
-                        tracing::warn!("{error}; gave up after {} attempts", part.collisions);
-                        let retries = part.collisions;
-                        return part.all(&Err(KvError::Conflict { retries }));
-                    }
-                    // A lock that somebody holds is no collision between operations.
                     let is_lock = matches!(error, DatabaseError::Timeout(_));
-                    if part.collisions >= SPLIT_AFTER && !is_lock {
-                        part.split(parts);
+                    match part.attempts.collided(Instant::now(), is_lock, &self.config) {
+                        Collided::GiveUp => {
+                            let retries = part.attempts.collisions;
+                            tracing::warn!("{error}; gave up after {retries} attempts");
+                            return part.all(&Err(KvError::Conflict { retries }));
+                        }
+                        Collided::Split => part.split(parts),
+                        Collided::Again => {}
                     }
-                    pause(COLLIDED, part.collisions);
+                    pause(COLLIDED, part.attempts.collisions);
                     self.beat_if_due();
                 }
                 Failed::Away(error) => {
-                    self.away.note(&error, "changes wait until it is back");
-                    match self.reconnect() {
-                        // A batch whose answer was lost earlier may have been committed: its callers were told that nobody knows.
-                        Ok(_) if self.may_try_again(&mut part) => {}
-                        Ok(_) => return part.all(&Err(error.into())),
-                        Err(error) => return part.all(&Err(error.into())),
+                    if let Some(answers) = self.go_on(&mut part, Broke::BeforeCommit, error) {
+                        return answers.of(part);
                     }
                 }
                 Failed::Unknown(error) => {
-                    self.away.note(&error, "changes wait until it is back");
                     self.stats.lock().answers_lost += 1;
-                    match self.reconnect() {
-                        Ok(LastBatch::NotCommitted) if self.may_try_again(&mut part) => {}
-                        Ok(LastBatch::NotCommitted) => return part.all(&Err(error.into())),
-                        Ok(LastBatch::Committed) => {
-                            self.away.end("the database takes changes again");
-                            let ran = part.last_run.take().unwrap_or_default();
-                            self.count(&ran, part.began);
-                            return part.answers(ran);
-                        }
-                        Err(_) => return part.all(&Err(KvError::MaybeCommitted)),
+                    if let Some(answers) = self.go_on(&mut part, Broke::AtCommit, error) {
+                        return answers.of(part);
                     }
                 }
                 // One operation must not spoil the others.
@@ -197,14 +181,31 @@ impl Committer {
         }
     }
 
-    /// Whether a batch may be tried on a new connection. If each connection breaks at it, somebody must be told.
+    /// Connects again after the connection broke at a batch. Returns how its operations are answered; `None`: it must be tried again.
+    fn go_on(&mut self, part: &mut Part, broke: Broke, error: DatabaseError) -> Option<Ended> {
+        self.away.note(&error, "changes wait until it is back");
+        let returned = self.reconnect();
+        match after_return(broke, returned.as_ref().ok().copied()) {
+            Returned::TryAgain if self.may_try_again(part) => None,
+            Returned::TryAgain => Some(Ended::All(error.into())),
+            Returned::Committed => {
+                self.away.end("the database takes changes again");
+                let ran = part.last_run.take().unwrap_or_default();
+                self.count(&ran, part.attempts.began);
+                Some(Ended::Ran(ran))
+            }
+            Returned::Fails => Some(Ended::All(returned.err().unwrap_or(error).into())),
+            Returned::MaybeCommitted => Some(Ended::All(KvError::MaybeCommitted)),
+        }
+    }
+
+    /// Whether a batch may be tried on a new connection.
     fn may_try_again(&self, part: &mut Part) -> bool {
-        part.returns += 1;
-        if part.returns <= RETURNS_MIN {
+        if part.attempts.returned() {
             return true;
         }
         std::thread::sleep(self.config.between_attempts);
-        part.began.elapsed() < self.config.patience
+        part.attempts.may_try_again(Instant::now(), &self.config)
     }
 
     /// Connects again. Tries until the database has been away for as long as changes wait, but at least once.
@@ -229,7 +230,7 @@ impl Committer {
     fn return_to(&mut self) -> Result<(Session, LastBatch), DatabaseError> {
         let returned = self.place.return_to(&self.connector)?;
         // The last batch may have been committed, and its changes are not known here any more.
-        self.cache.reset(self.place.at());
+        self.cache.reset(self.place.own.at());
         self.stats.lock().reconnected += 1;
         Ok(returned)
     }
@@ -282,12 +283,12 @@ impl Committer {
         parts: &mut VecDeque<Part>,
     ) -> Result<Vec<OpResult>, Failed> {
         if let Some(signs) = &self.signs {
-            signs.begin(self.place.fence, self.place.batch, self.place.last_sent());
+            signs.begin(self.place.own.fence(), self.place.own.batch(), self.place.own.last_sent());
         }
         let run = self.run_all(session, part);
         let signs = self.signs.as_ref().map(SignsOfLife::end).unwrap_or_default();
         if let Some(sent) = signs.confirmed {
-            self.place.confirmed(sent);
+            self.place.own.confirmed(sent);
         }
         let Run { ran, mut writes, mut is_begun, mut trusts_cache } = run?;
         // Operations for which the batch has no room.
@@ -303,19 +304,18 @@ impl Committer {
             (is_begun, trusts_cache) = (false, true);
         }
         // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
-        let is_proven = !trusts_cache || self.place.has_lease(Instant::now());
+        let is_proven = !trusts_cache || self.place.own.has_lease(Instant::now());
         let committed = if changes.is_empty() && is_proven {
             let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
             ended.map_or_else(Commit::Undone, |()| Commit::Done)
         } else {
             let sent = Instant::now();
-            let committed =
-                session.commit((&self.place.name, self.place.fence), self.place.batch + 1, &changes, is_begun);
+            let own = &mut self.place.own;
+            let committed = session.commit((&self.place.name, own.fence()), own.batch() + 1, &changes, is_begun);
             if matches!(committed, Commit::Done) {
-                self.place.batch += 1;
-                self.cache.apply(self.place.batch, &changes);
-                self.place.confirmed(sent);
-                self.connector.acknowledged.note(self.place.at());
+                let batch = own.committed(sent);
+                self.cache.apply(batch, &changes);
+                self.connector.acknowledged.note(own.at());
             }
             committed
         };
@@ -358,7 +358,7 @@ impl Committer {
             if let Err(error) = session.fetch(begin, &needs, &mut found) {
                 return Err(self.undone(session, error));
             }
-            self.cache.learn(self.place.at(), &found);
+            self.cache.learn(self.place.own.at(), &found);
             view.absorb(found);
             begin = Begin::Not;
         }
@@ -424,27 +424,21 @@ struct Run {
 /// Operations that are committed together.
 struct Part {
     requests: Vec<Request>,
-    /// When it was begun.
-    began: Instant,
-    /// How often it collided with others.
-    collisions: u32,
-    /// How often it was tried on a new connection.
-    returns: u32,
+    attempts: Attempts,
     /// The results of the operations of a commit whose answer was lost.
     last_run: Option<Vec<OpResult>>,
 }
 
 impl Part {
     fn new(requests: Vec<Request>) -> Self {
-        Self { requests, began: Instant::now(), collisions: 0, returns: 0, last_run: None }
+        Self { requests, attempts: Attempts::begin(Instant::now()), last_run: None }
     }
 
     /// Puts the second half before `parts`, if there is one.
     fn split(&mut self, parts: &mut VecDeque<Part>) {
         if self.requests.len() > 1 {
             let requests = self.requests.split_off(self.requests.len() / 2);
-            let (began, collisions, returns) = (self.began, self.collisions, self.returns);
-            parts.push_front(Part { requests, began, collisions, returns, last_run: None });
+            parts.push_front(Part { requests, attempts: self.attempts, last_run: None });
         }
     }
 
@@ -461,5 +455,22 @@ impl Part {
             (request.done, result)
         };
         self.requests.into_iter().zip(ran).map(answer).collect()
+    }
+}
+
+/// How the operations of a batch that was not confirmed are answered.
+enum Ended {
+    /// It was committed, with these results.
+    Ran(Vec<OpResult>),
+    /// All fail.
+    All(KvError),
+}
+
+impl Ended {
+    fn of(self, part: Part) -> Completions {
+        match self {
+            Self::Ran(ran) => part.answers(ran),
+            Self::All(error) => part.all(&Err(error)),
+        }
     }
 }

@@ -182,7 +182,7 @@ impl Postgres {
         };
         drop(connection);
         let Some((place, session)) = Place::take(&connector, name, &vacancy)? else { return Ok(None) };
-        let (lease, holder) = (place.lease(), Arc::<Mutex<Option<String>>>::default());
+        let (lease, holder) = (Arc::clone(place.own.lease()), Arc::<Mutex<Option<String>>>::default());
         let failed =
             |error: &dyn std::fmt::Display| DatabaseError::Failed(format!("cannot start the committer: {error}"));
         let queue = Arc::new(Queue::new(config.queue_max));
@@ -190,7 +190,7 @@ impl Postgres {
         let stats = Arc::<Mutex<PostgresStats>>::default();
         let end = Arc::<Mutex<Option<DatabaseError>>>::default();
         let away = Arc::<Away>::default();
-        let cache = Arc::new(Cache::new(place.at(), config.cache_bytes));
+        let cache = Arc::new(Cache::new(place.own.at(), config.cache_bytes));
         let row = SignedRow { name: name.into(), lease: Arc::clone(&lease), holder: Arc::clone(&holder) };
         let signs = (config.cache_bytes > 0).then(|| SignsOfLife::start(address, row)).transpose();
         let signs = signs.map_err(|error| failed(&error))?;

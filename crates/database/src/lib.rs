@@ -7,6 +7,9 @@
 //! - [`PlaceWatch`]: looks whether another process commits, and whether its place can be taken.
 //! - [`Copying`]: moves a namespace into a database, and out of it.
 //!
+//! What is decided about the place and about lost answers is without I/O (`own_place.rs`, `place_lease.rs`, `attempts.rs`). With the feature `simulated`, a simulated
+//! database and engine use these decisions, for simulations of whole clusters.
+//!
 //! # Promises
 //!
 //! - An operation that was answered as committed is durable as the database has it: in its log, and on the standbys that it waits for.
@@ -41,6 +44,7 @@
 //! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. `LOCK TABLE` in the commands alone. Settings that only PostgreSQL knows are optional.
 
 mod address;
+mod attempts;
 mod away;
 mod cache;
 mod chains;
@@ -53,6 +57,7 @@ mod fetched;
 mod holder;
 mod kept;
 mod needs;
+mod own_place;
 mod passfile;
 mod pause;
 mod pending;
@@ -66,6 +71,8 @@ mod schema;
 mod session;
 mod signs_of_life;
 mod silence;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 mod snapshot;
 mod statements;
 mod tls;

@@ -10,6 +10,9 @@
 
 use std::time::{Duration, Instant};
 
+/// How long a process without a lease goes on waiting for the database, if others want the place. Its disk servers have lost their leases by then.
+const WITHOUT_LEASE_MAX: Duration = Duration::from_secs(15);
+
 /// How long a lease and the silence before a take-over are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Terms {
@@ -54,6 +57,15 @@ impl PlaceLease {
     #[must_use]
     pub fn is_held(self) -> bool {
         matches!(self, Self::Held { .. })
+    }
+
+    /// For how long it has lapsed, if that is so long that the process should let others have the place.
+    #[must_use]
+    pub fn is_over(self) -> Option<Duration> {
+        match self {
+            Self::Lapsed { lasted } if lasted >= WITHOUT_LEASE_MAX => Some(lasted),
+            _ => None,
+        }
     }
 }
 
@@ -179,6 +191,11 @@ impl Silence {
     pub(crate) fn unanswered(&mut self) {
         self.seen = None;
     }
+
+    /// The database is closed to managers. A person decides in what state it opens again, and what was seen before must not close it then.
+    pub(crate) fn closed(&mut self) {
+        *self = Self::new(self.terms);
+    }
 }
 
 #[cfg(test)]
@@ -217,6 +234,8 @@ mod tests {
         assert_eq!(lease.at(at(9000)), PlaceLease::Lapsed { lasted: Duration::from_secs(2) });
         lease.confirmed(at(9000));
         assert!(lease.at(at(9001)).is_held(), "nobody has taken the place");
+        assert_eq!(lease.at(at(27_999)).is_over(), None);
+        assert_eq!(lease.at(at(28_000)).is_over(), Some(Duration::from_secs(15)));
         lease.end(at(9500));
         lease.confirmed(at(9600));
         assert_eq!(lease.at(at(9700)), PlaceLease::Lapsed { lasted: Duration::from_millis(200) });

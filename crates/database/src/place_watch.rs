@@ -55,8 +55,7 @@ impl PlaceWatch {
         let (row, holder) = match found {
             Found::Place(row, holder) => (row, holder),
             Found::Closed(why) => {
-                // A person decides in what state it opens again. What was seen before must not close it then.
-                self.silence = Silence::new(Terms::DEFAULT);
+                self.silence.closed();
                 return Err(schema::cannot_be_used(&self.kept.connector.address.to_string(), &why));
             }
         };

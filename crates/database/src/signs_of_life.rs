@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::DatabaseAddress;
-use crate::place::{BEAT_EVERY, change_without_batch};
+use crate::own_place::BEAT_EVERY;
+use crate::place::change_without_batch;
 use crate::place_lease::OwnLease;
 use crate::session::{Connection, Connector, Limits};
 

@@ -51,6 +51,7 @@ pub use client_writes::ClientWrites;
 pub use cluster::message::ClosedBy;
 pub use damage::{DAMAGED_MAX, TooManyDamaged};
 pub use disk_node::{DiskNode, OnManagers};
+pub use manager_choice::{Heard, ManagerChoice};
 pub use open_writes::NotAgreed;
 use questions::Questions;
 use replica::Change;

@@ -23,7 +23,7 @@ const KEPT_MAX: usize = 1024;
 
 /// See the module.
 #[derive(Default, Debug)]
-pub(crate) struct ManagerChoice {
+pub struct ManagerChoice {
     /// The connected managers, in the order in which they came.
     connected: Vec<NodeId>,
     present: Option<Followed>,
@@ -35,11 +35,11 @@ pub(crate) struct ManagerChoice {
 
 /// What a message of a manager leads to.
 #[derive(Default, Debug)]
-pub(crate) struct Heard {
+pub struct Heard {
     /// The messages that count now, in order.
-    pub(crate) messages: Vec<FromManager>,
+    pub messages: Vec<FromManager>,
     /// The disk server must greet the manager: it lacks keys and addresses.
-    pub(crate) must_greet: bool,
+    pub must_greet: bool,
 }
 
 /// The manager that the disk server follows.
@@ -53,17 +53,17 @@ struct Followed {
 
 impl ManagerChoice {
     /// The manager that the disk server follows.
-    pub(crate) fn present(&self) -> Option<NodeId> {
+    pub fn present(&self) -> Option<NodeId> {
         self.present.map(|followed| followed.node)
     }
 
     /// Whether a manager has granted lately.
-    pub(crate) fn is_served(&self, now: Time) -> bool {
+    pub fn is_served(&self, now: Time) -> bool {
         self.present.is_some_and(|followed| followed.has_granted && now.since(followed.since) < SILENT)
     }
 
     /// A manager has connected. Returns whether the disk server follows it, and must greet it.
-    pub(crate) fn connected(&mut self, now: Time, node: NodeId) -> bool {
+    pub fn connected(&mut self, now: Time, node: NodeId) -> bool {
         self.connected.retain(|other| *other != node);
         self.connected.push(node);
         if self.present().is_some_and(|present| present != node) {
@@ -74,7 +74,7 @@ impl ManagerChoice {
     }
 
     /// A connection has ended. Returns the manager that the disk server follows from now on and must greet, if that has changed.
-    pub(crate) fn ended(&mut self, now: Time, node: NodeId) -> Option<NodeId> {
+    pub fn ended(&mut self, now: Time, node: NodeId) -> Option<NodeId> {
         self.connected.retain(|other| *other != node);
         self.present.take_if(|followed| followed.node == node)?;
         self.kept.clear();
@@ -85,7 +85,7 @@ impl ManagerChoice {
     }
 
     /// A manager sends a message.
-    pub(crate) fn hear(&mut self, now: Time, node: NodeId, message: FromManager) -> Heard {
+    pub fn hear(&mut self, now: Time, node: NodeId, message: FromManager) -> Heard {
         let (is_grant, is_served) = (is_grant(&message), self.is_served(now));
         match &mut self.present {
             Some(followed) if followed.node == node => {
@@ -116,7 +116,7 @@ impl ManagerChoice {
     }
 
     /// Returns the manager that the disk server follows from now on and must greet, if that has changed. To be called several times a second.
-    pub(crate) fn tick(&mut self, now: Time) -> Option<NodeId> {
+    pub fn tick(&mut self, now: Time) -> Option<NodeId> {
         let followed = self.present?;
         if now.since(followed.since) < SILENT || self.connected.len() < 2 {
             return None;

@@ -10,12 +10,15 @@ use cluster::server::GrantRights;
 use rand::Rng;
 use types::{ErrorCode, ReplicaId, StoreId};
 
-use crate::manager::{Env, TREES, server_of};
+use crate::founding::TREES;
+use crate::manager::{Env, server_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number, Want};
 use crate::model::{FileStage, Glimpse, Model, bytes};
 
 /// A request without an answer counts as lost after this time.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The same for a manager that is there, and may wait for its database.
+const PATIENCE_WITH_DATABASE: Duration = Duration::from_secs(25);
 const WINDOW: usize = 3;
 
 enum State {
@@ -96,11 +99,37 @@ pub(crate) struct Client {
     made: u64,
     /// Whether it writes in trees with quotas.
     is_sharing: bool,
+    /// The manager that it asks, of so many.
+    manager: usize,
+    managers: usize,
+    /// How long it waits for this manager.
+    patience: Duration,
 }
 
 impl Client {
-    pub(crate) fn new(index: usize, is_sharing: bool) -> Self {
-        Self { index, state: State::Idle { until: Time::default() }, numbers: 0, made: 0, is_sharing }
+    pub(crate) fn new(index: usize, is_sharing: bool, managers: usize) -> Self {
+        let manager = index % managers;
+        Self {
+            index,
+            state: State::Idle { until: Time::default() },
+            numbers: 0,
+            made: 0,
+            is_sharing,
+            manager,
+            managers,
+            patience: PATIENCE,
+        }
+    }
+
+    /// The manager that it asks, and whether the connection with it is as it should be. A client waits for long on a good connection: what it asks
+    /// twice may be done twice.
+    pub(crate) fn asks(&mut self, is_connected: impl Fn(usize) -> bool) {
+        self.patience = if is_connected(self.manager) { PATIENCE_WITH_DATABASE } else { PATIENCE };
+    }
+
+    /// The manager does not answer, or is not the active one: the next request goes to another one.
+    fn ask_another(&mut self) {
+        self.manager = (self.manager + 1) % self.managers;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -143,7 +172,7 @@ impl Client {
     }
 
     pub(crate) fn tick(&mut self, model: &mut Model, is_calm: bool, env: &mut Env<'_>) {
-        let now = env.now;
+        let (now, patience) = (env.now, self.patience);
         match &mut self.state {
             State::Idle { until } => {
                 if now >= *until && !is_calm {
@@ -156,16 +185,18 @@ impl Client {
                 }
             }
             State::Read(reading) => {
-                if now.since(reading.since) >= PATIENCE {
-                    if let Some(server) = reading.server.take() {
-                        reading.tried.push(server);
+                if now.since(reading.since) >= if reading.server.is_some() { PATIENCE } else { patience } {
+                    match reading.server.take() {
+                        Some(server) => reading.tried.push(server),
+                        None => self.ask_another(),
                     }
                     self.read_again(env);
                 }
             }
             State::Remove { file, since, .. } => {
-                if now.since(*since) >= PATIENCE {
+                if now.since(*since) >= patience {
                     let file = *file;
+                    self.ask_another();
                     self.remove(file, model, env);
                 }
             }
@@ -173,7 +204,10 @@ impl Client {
             State::Write(_) if !is_calm && env.rng.random_ratio(1, 3000) => self.vanish(model, env),
             State::Write(writing) => match writing.step {
                 Step::Wait { until } if now >= until => self.open(model, env),
-                Step::Open { since, .. } if now.since(since) >= PATIENCE => self.open(model, env),
+                Step::Open { since, .. } if now.since(since) >= patience => {
+                    self.ask_another();
+                    self.open(model, env);
+                }
                 Step::Attach { since, .. }
                 | Step::Sync { since, .. }
                 | Step::Close { since, .. }
@@ -265,7 +299,7 @@ impl Client {
     }
 
     fn open(&mut self, model: &Model, env: &mut Env<'_>) {
-        let number = self.number();
+        let (number, manager) = (self.number(), Addr::Manager(self.manager));
         let State::Write(writing) = &mut self.state else { return };
         let path = model.files[writing.file].path.clone();
         // The client does not know whether the open succeeded, so it may start its own unfinished file again.
@@ -275,7 +309,7 @@ impl Client {
         (writing.at, writing.step) = (None, Step::Open { number, since: env.now });
         writing.sent.clear();
         let tried = writing.tried.clone();
-        env.send(Addr::Manager, Message::Open { number, path, want, tried });
+        env.send(manager, Message::Open { number, path, want, tried });
     }
 
     /// Its server notices that its connection has ended. It returns after a while, perhaps too late. Returns `false` if it writes nothing.
@@ -303,13 +337,13 @@ impl Client {
     }
 
     fn remove(&mut self, file: usize, model: &Model, env: &mut Env<'_>) {
-        let number = self.number();
+        let (number, manager) = (self.number(), Addr::Manager(self.manager));
         self.state = State::Remove { file, number, since: env.now };
-        env.send(Addr::Manager, Message::Remove { number, path: model.files[file].path.clone() });
+        env.send(manager, Message::Remove { number, path: model.files[file].path.clone() });
     }
 
     fn read_again(&mut self, env: &mut Env<'_>) {
-        let number = self.number();
+        let (number, manager) = (self.number(), Addr::Manager(self.manager));
         let State::Read(reading) = &mut self.state else { return };
         reading.attempts += 1;
         if reading.attempts > 4 {
@@ -318,7 +352,7 @@ impl Client {
         }
         (reading.number, reading.since, reading.server) = (number, env.now, None);
         let (path, tried) = (reading.path.clone(), reading.tried.clone());
-        env.send(Addr::Manager, Message::Open { number, path, want: Want::Read, tried });
+        env.send(manager, Message::Open { number, path, want: Want::Read, tried });
     }
 
     /// Reads again with the capability that it already has.
@@ -357,7 +391,12 @@ impl Client {
                     }
                     env.send(server, Message::Get { number, capability });
                 }
-                Err(_) => self.rest(env),
+                Err(code) => {
+                    if code == ErrorCode::Overloaded {
+                        self.ask_another();
+                    }
+                    self.rest(env);
+                }
             },
             (Message::Got { number, result }, State::Read(reading)) if reading.number == number => match result {
                 Ok(bytes) => {
@@ -386,6 +425,8 @@ impl Client {
                         env.counts.removed += 1;
                         self.rest(env);
                     }
+                    // The client asks again when it has waited long enough.
+                    Err(ErrorCode::Overloaded) => {}
                     Err(why) => {
                         let path = &model.files[*file].path;
                         let what = format!("{path} could not be removed: {why:?}");
@@ -414,6 +455,7 @@ impl Client {
             Err(ErrorCode::Overloaded | ErrorCode::Unavailable) => {
                 let until = env.now + Duration::from_millis(300 + env.rng.random_range(0..300));
                 writing.step = Step::Wait { until };
+                self.ask_another();
             }
             // Nothing was acknowledged, so the client starts the file again, as a copy does.
             Err(ErrorCode::Interrupted) if model.is_untouched(writing.file) => {

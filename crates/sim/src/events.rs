@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use database::simulated::{Answer, Sent};
+
 use crate::message::{Addr, Message};
 
 /// Identifies the connection of a message: the runs of both processes, and the number of the connection between them.
@@ -18,6 +20,10 @@ pub(crate) enum Event {
     Tick { at: Addr, run: u64 },
     /// A thread of a server runs this job.
     Job { server: usize, run: u64, job: u64 },
+    /// A request of a manager reaches the database.
+    ToDatabase { manager: usize, run: u64, sent: Sent },
+    /// An answer of the database reaches a manager.
+    FromDatabase { manager: usize, run: u64, number: u64, answer: Answer },
     /// A fault happens.
     Fault(Fault),
     /// A fault is repaired.
@@ -38,6 +44,10 @@ pub(crate) enum Fault {
     Decision,
     Absence,
     Access,
+    /// The database fails in one of many ways.
+    Database,
+    /// A manager stands still, or cannot reach the database.
+    Stall,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

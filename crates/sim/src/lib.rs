@@ -6,6 +6,7 @@
 //!
 //! - time: each node's clock runs at its own rate;
 //! - messages: they come late or twice, are lost with their connection, or pass one way only;
+//! - the database under the namespace, where the scenario has one (`world/managers.rs`);
 //! - disks: unsynced bytes are lost, torn or kept, and bytes at rest change;
 //! - the ends of processes and machines.
 //!
@@ -23,7 +24,9 @@
 //! `weir-sim --seed N --tell` prints the events of a seed. A violation prints the command that repeats the run.
 
 mod client;
+mod counts;
 mod events;
+mod founding;
 mod manager;
 mod message;
 mod model;
@@ -32,6 +35,7 @@ mod settings;
 mod stored;
 mod world;
 
+pub use counts::Counts;
 pub use model::Violation;
-pub use settings::{Bug, Counts, Fault, Faults, Scenario, Settings};
+pub use settings::{Bug, Fault, Faults, Scenario, Settings};
 pub use world::run;

@@ -24,13 +24,16 @@ struct Arguments {
     /// Print every event.
     #[arg(long)]
     tell: bool,
-    /// What the runs are about: everything, quiet, cut-off, sessions or damage.
+    /// What the runs are about: everything, quiet, cut-off, sessions, damage, sharing or database.
     #[arg(long, default_value = "everything", value_parser = |said: &str| one_of(&Scenario::ALL, said))]
     scenario: Scenario,
     /// The length of each run before all faults end, in simulated seconds [default: the scenario's].
     #[arg(long)]
     seconds: Option<u64>,
-    /// Leave this fault out; can be given several times: disk, damage, power, manager, server, partition, message, decision.
+    /// The number of managers, in the scenario `database` [default: 1 to 3, by the seed].
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+    managers: Option<u8>,
+    /// Leave this fault out; can be given several times: disk, damage, power, manager, server, partition, message, decision, database, loss, stall.
     #[arg(long, value_parser = |said: &str| one_of(&Fault::ALL, said))]
     without: Vec<Fault>,
     /// Plant this bug on purpose; an unknown name lists all of them.
@@ -54,6 +57,9 @@ fn main() -> ExitCode {
         let base = Settings::new(arguments.scenario, seed);
         let duration = arguments.seconds.map_or(base.duration, Duration::from_secs);
         let mut settings = Settings { is_told: arguments.tell, planted: arguments.plant, duration, ..base };
+        if let Some(managers) = arguments.managers.filter(|_| settings.database) {
+            settings.managers = usize::from(managers);
+        }
         arguments.without.iter().for_each(|fault| fault.leave_out(&mut settings.faults));
         match run(&settings) {
             Ok(counts) => all = all.plus(counts),

@@ -1,22 +1,20 @@
-//! The real manager on its own disk. Its clock, randomness and connections are simulated.
+//! The real manager on its own disk, or on a simulated database. Its clock, randomness and connections are simulated.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::message::{FromStore, ToManager, ToServer, ToStore};
 use cluster::server::GrantRights;
 use cluster::{CopyRate, LeaseTerms, Time};
+use database::simulated::{Answer, SimEngine};
 use disk::{Disk, SimDisk};
-use journal::{Journal, JournalConfig, Seq, StreamId};
+use journal::{Journal, JournalConfig, StreamId};
 use kv::{Durability, IndexConfig, Inline, JournaledIndex, Kv, MemoryEngine};
 use manager::{ManagerSettings, OpenRequest, OpeningError, Redirect};
-use namespace::{
-    Actor, FoundCluster, JoinNode, MakeToken, MakeTree, Mkdir, Namespace, NamespaceConfig, NsError, OpenWrite,
-    Operation, PutStore, QuotaOf, Remove, SetAddresses, SetPolicy, SetQuota, TokenEntry, WriteMode,
-};
+use namespace::{Actor, Namespace, NamespaceConfig, NsError, OpenWrite, Operation, Remove, WriteMode};
 use node::{FromDisk, FromManager};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -24,12 +22,14 @@ use types::capability::{
     Capability as SealedCapability, CapabilityConditions, CapabilityKey, CapabilityKeys, PathHash, Rights,
 };
 use types::{
-    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, ObjectId, Policy,
-    PrincipalId, ReplicaId, Spread, StoreId, Timestamp,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, NodeId, NsPath, ObjectId, PrincipalId, ReplicaId,
+    StoreId, Timestamp,
 };
 
+use crate::counts::Counts;
+use crate::founding::{found, host_of, own_node};
 use crate::message::{Addr, Capability, Message, Number, Want};
-use crate::settings::{Bug, Counts, Scenario, Settings};
+use crate::settings::{Bug, Scenario, Settings};
 
 /// What a node gets from the simulation, and what it returns.
 pub(crate) struct Env<'a> {
@@ -37,6 +37,8 @@ pub(crate) struct Env<'a> {
     pub(crate) now: Time,
     /// The time of day. Only the manager uses it.
     pub(crate) wall: Timestamp,
+    /// Whether the node can reach the database.
+    pub(crate) reaches_database: bool,
     pub(crate) out: &'a mut Vec<(Addr, Message)>,
     pub(crate) counts: &'a mut Counts,
     pub(crate) rng: &'a mut SmallRng,
@@ -61,19 +63,18 @@ pub(crate) fn server_of(store: StoreId) -> Addr {
     Addr::Server(usize::try_from(store.0 - 1).unwrap_or(0))
 }
 
+/// A number for a manager in the connections of disk servers. Only they use it.
+pub(crate) fn node_of_manager(manager: usize) -> NodeId {
+    NodeId(manager as u64)
+}
+
+pub(crate) fn manager_of_node(node: NodeId) -> usize {
+    usize::try_from(node.0).unwrap_or(0)
+}
+
 pub(crate) fn server_of_node(node: NodeId) -> Addr {
     Addr::Server(usize::try_from(node.0 - 2).unwrap_or(0))
 }
-
-/// The address of a store's server for clients.
-fn host_of(store: StoreId) -> String {
-    format!("10.0.0.{}", store.0)
-}
-
-/// The trees with quotas.
-pub(crate) const TREES: [&str; 2] = ["/t0", "/t1"];
-/// The first limit of a tree, in bytes.
-const TREE_BYTES: u64 = 400_000;
 
 /// Fast, because all files are small here.
 const COPIES: CopyRate = CopyRate {
@@ -95,6 +96,8 @@ struct Outside {
     told: Vec<(NodeId, FromManager)>,
     /// Results of opens.
     opened: Vec<Opened>,
+    /// Results of removals, with the clients that asked.
+    removed: Vec<(usize, Number, Result<(), ErrorCode>)>,
 }
 
 /// The result of an open, for its client.
@@ -105,7 +108,31 @@ struct Opened {
     result: Result<Redirect, OpeningError>,
 }
 
-struct World(Arc<Mutex<Outside>>);
+struct World {
+    outside: Arc<Mutex<Outside>>,
+    /// The namespace is in a database.
+    place: Option<Place>,
+}
+
+/// The place of a manager in its database.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) engine: Arc<SimEngine>,
+    /// The moment at which the manager's clock showed zero.
+    pub(crate) origin: Instant,
+}
+
+impl Place {
+    pub(crate) fn has_lease(&self, now: Time) -> bool {
+        self.engine.lease(self.origin + now.0).is_held()
+    }
+}
+
+/// What holds a manager's names.
+enum Engine {
+    Journal(Arc<JournaledIndex>),
+    Database(Place),
+}
 
 fn lock(outside: &Mutex<Outside>) -> MutexGuard<'_, Outside> {
     // After a panic of the manager the run is over.
@@ -114,28 +141,27 @@ fn lock(outside: &Mutex<Outside>) -> MutexGuard<'_, Outside> {
 
 impl manager::World for World {
     fn now(&self) -> Time {
-        lock(&self.0).now
+        lock(&self.outside).now
     }
 
     fn wall(&self) -> Timestamp {
-        lock(&self.0).wall
+        lock(&self.outside).wall
     }
 
     fn random(&self) -> u64 {
-        lock(&self.0).rng.random()
+        lock(&self.outside).rng.random()
     }
 
     fn secret(&self) -> Option<[u8; 32]> {
-        Some(lock(&self.0).rng.random())
+        Some(lock(&self.outside).rng.random())
     }
 
-    /// The namespace is in its own directory.
     fn has_lease(&self) -> bool {
-        true
+        self.place.as_ref().is_none_or(|place| place.has_lease(self.now()))
     }
 
     fn has_lost_place(&self) -> bool {
-        false
+        self.place.as_ref().is_some_and(|place| place.engine.end().is_some())
     }
 
     /// The manager notices a lost connection only through this call.
@@ -144,7 +170,7 @@ impl manager::World for World {
     }
 
     fn send(&self, to: NodeId, message: FromManager) -> bool {
-        lock(&self.0).told.push((to, message));
+        lock(&self.outside).told.push((to, message));
         true
     }
 
@@ -162,9 +188,8 @@ pub(crate) enum Decision {
 }
 
 pub(crate) struct Manager {
-    pub(crate) kv: Arc<dyn Kv>,
     pub(crate) ns: Arc<Namespace>,
-    index: Arc<JournaledIndex>,
+    engine: Engine,
     roles: Arc<manager::Manager>,
     outside: Arc<Mutex<Outside>>,
     /// The keys of the capabilities that clients show.
@@ -201,36 +226,66 @@ impl Manager {
         )
         .map_err(|error| text(&error))?;
         let kv: Arc<dyn Kv> = Arc::new(Inline::new(Arc::clone(&index)));
+        Self::start_on((kv, Engine::Journal(index)), 0, (now, wall, seed), settings).map_err(|error| text(&error))
+    }
+
+    /// Starts on a database in which it has just taken the place.
+    pub(crate) fn start_in(
+        place: Place,
+        index: usize,
+        at: (Time, Timestamp, u64),
+        settings: &Settings,
+    ) -> Result<Self, NsError> {
+        place.engine.set_at_once(true);
+        let kv: Arc<dyn Kv> = Arc::<SimEngine>::clone(&place.engine);
+        let started = Self::start_on((kv, Engine::Database(place.clone())), index, at, settings);
+        place.engine.set_at_once(false);
+        started
+    }
+
+    fn start_on(
+        (kv, engine): (Arc<dyn Kv>, Engine),
+        index: usize,
+        (now, wall, seed): (Time, Timestamp, u64),
+        settings: &Settings,
+    ) -> Result<Self, NsError> {
         let mut limits = NamespaceConfig { id_range: 256, ..NamespaceConfig::default() };
         if settings.scenario == Scenario::Sharing {
             // Small steps, so that open writes must often reserve more.
             limits.limits.reserve_step = (2000, 10_000);
         }
-        let ns = Namespace::open(Arc::clone(&kv), wall, limits).map_err(|error| text(&error))?;
-        found(&ns, settings).map_err(|error| text(&error))?;
-        let boot_generations = ns.read(namespace::nodes).map_err(|error| text(&error))?;
+        let ns = Namespace::open(kv, wall, limits)?;
+        found(&ns, settings)?;
+        let boot_generations = ns.read(namespace::nodes)?;
         let boot_generations =
             boot_generations.into_iter().map(|record| (record.node, record.boot_generation)).collect();
-        let (told, opened) = (Vec::new(), Vec::new());
-        let outside = Outside { now, wall, rng: SmallRng::seed_from_u64(seed), told, opened };
+        let (told, opened, removed) = (Vec::new(), Vec::new(), Vec::new());
+        let outside = Outside { now, wall, rng: SmallRng::seed_from_u64(seed), told, opened, removed };
         let outside = Arc::new(Mutex::new(outside));
         let terms = match settings.planted {
             Some(Bug::TermCutShort) => LeaseTerms { term: settings.terms.term / 2, ..settings.terms },
             _ => settings.terms,
         };
-        let of_manager = ManagerSettings { terms, grace: GRACE, copies: COPIES, ..ManagerSettings::default() };
-        let roles = manager::Manager::start(Arc::clone(&ns), of_manager, Box::new(World(Arc::clone(&outside))))
-            .map_err(|error| text(&error))?;
+        let node = own_node(index, settings.servers);
+        let of_manager = ManagerSettings { node, terms, grace: GRACE, copies: COPIES, ..ManagerSettings::default() };
+        let place = match &engine {
+            Engine::Journal(_) => None,
+            Engine::Database(place) => Some(place.clone()),
+        };
+        let world = World { outside: Arc::clone(&outside), place };
+        let roles = manager::Manager::start(Arc::clone(&ns), of_manager, Box::new(world))?;
         let (keys, leads) = (BTreeMap::new(), BTreeMap::new());
         let (terms, planted) = (settings.terms, settings.planted);
-        Ok(Self { kv, ns, index, roles, outside, keys, boot_generations, leads, ticks: 0, terms, planted })
+        Ok(Self { ns, engine, roles, outside, keys, boot_generations, leads, ticks: 0, terms, planted })
     }
 
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
         self.ticks += 1;
-        if self.ticks.is_multiple_of(50) {
+        if let Engine::Journal(index) = &self.engine
+            && self.ticks.is_multiple_of(50)
+        {
             // Move the changes from memory to the index. The next change reports a disk error.
-            let _ = self.index.sweep_now().and_then(|_| self.index.checkpoint_now());
+            let _ = index.sweep_now().and_then(|_| index.checkpoint_now());
         }
         self.enter(env);
         self.roles.tick();
@@ -240,6 +295,7 @@ impl Manager {
     /// Carries out an administrator's decision about a store.
     pub(crate) fn decide(&mut self, store: StoreId, decision: Decision, env: &mut Env<'_>) -> bool {
         self.enter(env);
+        self.set_at_once(true);
         let is_done = match decision {
             Decision::Drain => self.roles.drain_store(store).is_ok(),
             Decision::Use => self.roles.set_read_only(store, false).is_ok(),
@@ -248,6 +304,7 @@ impl Manager {
                 self.is_dispensable(store).unwrap_or(false) && self.roles.remove_lost_store(store, true).is_ok()
             }
         };
+        self.set_at_once(false);
         self.leave(env);
         is_done
     }
@@ -262,7 +319,9 @@ impl Manager {
         let durability =
             if self.planted == Some(Bug::AccessNotSynced) { Durability::Written } else { Durability::Synced };
         let ctx = self.ns.context(env.wall, &Actor::admin(), None);
+        self.set_at_once(true);
         let result = told(self.ns.change_wait(durability, ctx, op).map(drop));
+        self.set_at_once(false);
         self.leave(env);
         result
     }
@@ -323,9 +382,36 @@ impl Manager {
         found.unwrap_or_default()
     }
 
-    /// The end of its journal, for the checks.
-    pub(crate) fn written(&self) -> Seq {
-        self.index.journal().appended()
+    /// How far its changes have come, for the checks.
+    pub(crate) fn written(&self) -> u64 {
+        match &self.engine {
+            Engine::Journal(index) => index.journal().appended().0,
+            Engine::Database(place) => place.engine.stats().batches,
+        }
+    }
+
+    /// Its place in the database.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        match &self.engine {
+            Engine::Journal(_) => None,
+            Engine::Database(place) => Some(place),
+        }
+    }
+
+    /// Whether the simulation waits for changes: a call into the manager that blocks.
+    fn set_at_once(&self, is_at_once: bool) {
+        if let Some(place) = self.place() {
+            place.engine.set_at_once(is_at_once);
+        }
+    }
+
+    /// An answer of the database.
+    pub(crate) fn answered(&mut self, number: u64, answer: Answer, env: &mut Env<'_>) {
+        self.enter(env);
+        if let Some(place) = self.place() {
+            place.engine.answered(number, answer);
+        }
+        self.leave(env);
     }
 
     pub(crate) fn connected(&mut self, server: usize) {
@@ -343,12 +429,15 @@ impl Manager {
                 count(&message, env.counts);
                 self.roles.receive(node_of(store_of(server)), message);
             }
-            (Addr::Client(_), Message::Remove { number, path }) => {
+            (Addr::Client(client), Message::Remove { number, path }) => {
                 let Ok(path) = NsPath::parse(path.as_bytes()) else { return };
-                let result = change(&self.ns, Remove { path });
-                if let Some(result) = told(result.map(drop)) {
-                    env.send(from, Message::Removed { number, result });
-                }
+                let outside = Arc::clone(&self.outside);
+                let ctx = self.ns.context(Timestamp(1), &Actor::admin(), None);
+                self.ns.change(Durability::Synced, ctx, Remove { path }, move |result| {
+                    if let Some(result) = told(result.map(drop)) {
+                        lock(&outside).removed.push((client, number, result));
+                    }
+                });
             }
             (Addr::Client(client), Message::Open { number, path, want, tried }) => {
                 let Ok(path) = NsPath::parse(path.as_bytes()) else { return };
@@ -390,6 +479,10 @@ impl Manager {
     fn enter(&self, env: &Env<'_>) {
         let mut outside = lock(&self.outside);
         (outside.now, outside.wall) = (env.now, env.wall);
+        drop(outside);
+        if let Some(place) = self.place() {
+            place.engine.tick(place.origin + env.now.0, env.reaches_database);
+        }
     }
 
     /// Sends the messages that the manager has produced.
@@ -397,10 +490,17 @@ impl Manager {
         if self.planted == Some(Bug::FenceNotAwaited) {
             self.answer_fences();
         }
-        let (told, opened) = {
+        let (told, opened, removed) = {
             let mut outside = lock(&self.outside);
-            (std::mem::take(&mut outside.told), std::mem::take(&mut outside.opened))
+            (
+                std::mem::take(&mut outside.told),
+                std::mem::take(&mut outside.opened),
+                std::mem::take(&mut outside.removed),
+            )
         };
+        for (client, number, result) in removed {
+            env.send(Addr::Client(client), Message::Removed { number, result });
+        }
         for (node, mut message) in told {
             match &mut message {
                 FromManager::Keys(keys) => {
@@ -469,66 +569,6 @@ impl Manager {
         }
         Some(Capability { sealed: redirect.capability, path, replica, grant })
     }
-}
-
-/// Creates the cluster, and keeps everything that exists already.
-fn found(ns: &Namespace, settings: &Settings) -> Result<(), NsError> {
-    change(ns, FoundCluster { roles: 1, name: "manager".into(), key: [0; 32] })?;
-    for store in (0..settings.servers).map(store_of) {
-        let key = [u8::try_from(store.0).unwrap_or(0); 32];
-        let id = [key[0]; 16];
-        let token = TokenEntry {
-            id,
-            hash: key,
-            roles: 2,
-            made: Timestamp(0),
-            expires: Timestamp(i64::MAX),
-            uses_max: 1,
-            used: Vec::new(),
-        };
-        match ns.read(|read| namespace::token(read, &id))? {
-            Some(_) => {}
-            None => change(ns, MakeToken { token })?,
-        }
-        let Some(token) = ns.read(|read| namespace::token(read, &id))? else { continue };
-        let node = change(ns, JoinNode { token, roles: 2, name: format!("server{store}"), key })?;
-        let (for_nodes, for_clients) = (vec![format!("{}:2", host_of(store))], vec![format!("{}:1", host_of(store))]);
-        change(ns, SetAddresses { node, for_nodes, for_clients })?;
-        let location = Location::new("site", "rack", &format!("host{store}"));
-        let location = location.map_err(|_| NsError::Invalid { what: "a place".into(), why: "it is none" })?;
-        change(ns, PutStore { store, node, location, class: None })?;
-    }
-    let count = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
-    let layout = Layout::new(count(settings.replicas), count(settings.sync), None)
-        .map_err(|_| NsError::Invalid { what: "a layout".into(), why: "it is none" })?;
-    let policy = Policy::new(layout).with_spread(Spread::Host);
-    change(ns, SetPolicy { path: NsPath::root(), policy })?;
-    if settings.scenario == Scenario::Sharing { found_trees(ns) } else { Ok(()) }
-}
-
-fn found_trees(ns: &Namespace) -> Result<(), NsError> {
-    for tree in TREES {
-        let path =
-            NsPath::parse(tree.as_bytes()).map_err(|_| NsError::Invalid { what: tree.into(), why: "it is no path" })?;
-        if ns.read(|read| namespace::stat(read, &Actor::admin(), &path)).is_ok() {
-            continue;
-        }
-        change(ns, Mkdir { path: path.clone(), mode: 0o755, parents: false })?;
-        change(ns, MakeTree { path: path.clone() })?;
-        change(ns, limit(path, QuotaOf::Tree, TREE_BYTES))?;
-    }
-    Ok(())
-}
-
-/// Sets the hard limit of bytes.
-pub(crate) fn limit(path: NsPath, of: QuotaOf, bytes: u64) -> SetQuota {
-    let hard_bytes = Some(Some(bytes));
-    SetQuota { path, of, hard_bytes, soft_bytes: None, hard_files: None, soft_files: None, grace: None }
-}
-
-fn change<O: Operation + Send + 'static>(ns: &Namespace, op: O) -> Result<O::Reply, NsError> {
-    let ctx = ns.context(Timestamp(1), &Actor::admin(), None);
-    ns.change_wait(Durability::Synced, ctx, op)
 }
 
 fn count(message: &FromDisk, counts: &mut Counts) {

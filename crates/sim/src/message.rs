@@ -10,7 +10,7 @@ use types::{ErrorCode, NsPath, ReplicaId, StoreId};
 /// The address of a participant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Addr {
-    Manager,
+    Manager(usize),
     Server(usize),
     Client(usize),
 }

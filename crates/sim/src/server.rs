@@ -18,7 +18,7 @@ use namespace::AtRest;
 use node::{FromDisk, FromManager};
 use types::{BootId, ErrorCode, NsPath, ObjectId, ReplicaId, SessionId, StoreId, WriterToken};
 
-use crate::manager::{Env, node_of, store_of};
+use crate::manager::{Env, node_of, node_of_manager, store_of};
 use crate::message::{Addr, Message};
 use crate::settings::{Bug, Settings};
 use crate::stored::Stored;
@@ -86,7 +86,7 @@ impl Server {
         let planted = settings.planted.and_then(Bug::of_shell);
         let terms = DiskTerms { leases: settings.terms, part, planted };
         let store_id = store_of(index);
-        let outside = Arc::new(Mutex::new(Outside::new(now, seed, settings.servers)));
+        let outside = Arc::new(Mutex::new(Outside::new(now, seed, (settings.servers, settings.managers))));
         let of_disk = DiskSettings { node: node_of(store_id), process_epoch, boot: stored.boot(boot) };
         let at = StoreAt { store_id, store: Arc::clone(stored.store()) };
         let world = Arc::new(World { index, outside: Arc::clone(&outside) }) as Arc<dyn DiskWorld>;
@@ -161,6 +161,10 @@ impl Server {
             self.stored.sweep();
             self.forget(env.now);
         }
+        let next = lock(&self.outside).choice.as_mut().and_then(|choice| choice.tick(env.now));
+        if next.is_some() {
+            self.shell.manager_connected();
+        }
         self.shell.tick();
         self.end_gone(env.now);
         self.scrub(env);
@@ -181,7 +185,13 @@ impl Server {
             return;
         }
         match (from, message) {
-            (_, Message::FromManager(message)) => self.of_manager(message, env),
+            (Addr::Manager(manager), Message::FromManager(message)) => {
+                let (messages, must_greet) = self.hear(manager, message, env.now);
+                if must_greet {
+                    self.shell.manager_connected();
+                }
+                messages.into_iter().for_each(|message| self.of_manager(message, env));
+            }
             (Addr::Server(other), Message::Peer(between, bulk)) => {
                 self.shell.receive_of_node(node_of(store_of(other)), between, bulk);
             }
@@ -191,11 +201,40 @@ impl Server {
         self.leave(env);
     }
 
-    /// A connection with the manager is up.
-    pub(crate) fn connected(&mut self, env: &mut Env<'_>) {
+    /// A connection with a manager is up.
+    pub(crate) fn connected(&mut self, manager: usize, env: &mut Env<'_>) {
         if self.enter(env) {
+            let node = node_of_manager(manager);
+            let is_followed = lock(&self.outside).choice.as_mut().is_none_or(|choice| choice.connected(env.now, node));
+            self.greet_if(is_followed, env);
+        }
+    }
+
+    /// The connection with a manager has ended.
+    pub(crate) fn disconnected(&mut self, manager: usize, env: &mut Env<'_>) {
+        let next =
+            lock(&self.outside).choice.as_mut().and_then(|choice| choice.ended(env.now, node_of_manager(manager)));
+        if next.is_some() && self.enter(env) {
+            self.greet_if(true, env);
+        }
+    }
+
+    /// Greets the manager that it follows from now on.
+    fn greet_if(&mut self, is_followed: bool, env: &mut Env<'_>) {
+        if is_followed {
             self.shell.manager_connected();
-            self.leave(env);
+        }
+        self.leave(env);
+    }
+
+    /// The messages that count now, and whether the server must greet the manager.
+    fn hear(&self, manager: usize, message: FromManager, now: Time) -> (Vec<FromManager>, bool) {
+        match &mut lock(&self.outside).choice {
+            None => (vec![message], false),
+            Some(choice) => {
+                let heard = choice.hear(now, node_of_manager(manager), message);
+                (heard.messages, heard.must_greet)
+            }
         }
     }
 
@@ -220,7 +259,8 @@ impl Server {
             ) => {
                 let message = FromStore::Fenced(*fence);
                 let message = FromDisk::Cluster(ToManager::OfStore { store: *store, message });
-                return env.send(Addr::Manager, Message::FromDisk(message));
+                let follows = lock(&self.outside).follows().unwrap_or(0);
+                return env.send(Addr::Manager(follows), Message::FromDisk(message));
             }
             (
                 FromManager::Cluster(ToServer::ToStore { message: ToStore::Delete { replicas, .. }, .. }),

@@ -1,10 +1,10 @@
-//! The settings of a simulation, and its result.
+//! The settings of a simulation.
 
-use std::fmt;
 use std::time::Duration;
 
 use cluster::LeaseTerms;
 use cluster::replication::PlantedBug;
+use database::simulated::PlantedBug as InDatabase;
 
 /// How often faults happen: mean intervals in true time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -31,6 +31,12 @@ pub struct Faults {
     pub absence_every: Option<Duration>,
     /// Between two changes of a quota, or of a file's owner, mode or ACL. They are no faults themselves.
     pub access_every: Option<Duration>,
+    /// Between two faults of the database: it is away, ends all connections, lets commits collide, or fails over.
+    pub database_every: Option<Duration>,
+    /// Whether a failover may lead to a replica that lacks the last transactions. The run ends soon after that.
+    pub loses_transactions: bool,
+    /// Between two times that a manager stands still, or cannot reach the database.
+    pub stall_every: Option<Duration>,
 }
 
 impl Faults {
@@ -49,6 +55,9 @@ impl Faults {
             decision_every: None,
             absence_every: None,
             access_every: None,
+            database_every: None,
+            loses_transactions: false,
+            stall_every: None,
         }
     }
 
@@ -67,6 +76,9 @@ impl Faults {
             decision_every: None,
             absence_every: Some(Duration::from_secs(3)),
             access_every: None,
+            database_every: None,
+            loses_transactions: false,
+            stall_every: None,
         }
     }
 }
@@ -94,11 +106,17 @@ pub enum Fault {
     Absence,
     /// Changes of quotas, owners, modes and ACLs.
     Access,
+    /// Faults of the database.
+    Database,
+    /// Failovers of the database that lose transactions.
+    Loss,
+    /// Managers that stand still, or cannot reach the database.
+    Stall,
 }
 
 impl Fault {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 13] = [
         (Self::Disk, "disk"),
         (Self::Damage, "damage"),
         (Self::Power, "power"),
@@ -109,6 +127,9 @@ impl Fault {
         (Self::Decision, "decision"),
         (Self::Absence, "absence"),
         (Self::Access, "access"),
+        (Self::Database, "database"),
+        (Self::Loss, "loss"),
+        (Self::Stall, "stall"),
     ];
 
     /// Turns this fault off.
@@ -124,6 +145,9 @@ impl Fault {
             Self::Decision => faults.decision_every = None,
             Self::Absence => faults.absence_every = None,
             Self::Access => faults.access_every = None,
+            Self::Database => faults.database_every = None,
+            Self::Loss => faults.loses_transactions = false,
+            Self::Stall => faults.stall_every = None,
         }
     }
 }
@@ -143,17 +167,20 @@ pub enum Scenario {
     Damage,
     /// Clients fill trees with quotas. Quotas, owners, modes and ACLs change, and the manager often ends.
     Sharing,
+    /// One to three managers on a database, which fails in many ways. Managers stand still and are cut off.
+    Database,
 }
 
 impl Scenario {
     /// All scenarios, with their names on the command line.
-    pub const ALL: [(Self, &str); 6] = [
+    pub const ALL: [(Self, &str); 7] = [
         (Self::Everything, "everything"),
         (Self::Quiet, "quiet"),
         (Self::CutOff, "cut-off"),
         (Self::Sessions, "sessions"),
         (Self::Damage, "damage"),
         (Self::Sharing, "sharing"),
+        (Self::Database, "database"),
     ];
 }
 
@@ -164,6 +191,8 @@ pub enum Bug {
     Machine(PlantedBug),
     /// A bug of the disk server around the machines.
     Shell(disk_server::PlantedBug),
+    /// A bug of a manager's place in its database.
+    Database(database::simulated::PlantedBug),
     /// A server confirms a fence and does not keep it.
     FenceNotKept,
     /// A server that deletes a replica deletes another one with it.
@@ -181,7 +210,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs, with their names on the command line.
-    pub const ALL: [(Self, &str); 18] = [
+    pub const ALL: [(Self, &str); 24] = [
         (Self::Machine(PlantedBug::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(PlantedBug::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(PlantedBug::EpochNotChecked), "epoch-not-checked"),
@@ -200,12 +229,26 @@ impl Bug {
         (Self::TermCutShort, "term-cut-short"),
         (Self::ReservationNotAwaited, "reservation-not-awaited"),
         (Self::AccessNotSynced, "access-not-synced"),
+        (Self::Database(InDatabase::LeaseFromTheConfirmation), "lease-from-the-confirmation"),
+        (Self::Database(InDatabase::TakenWithoutComparing), "taken-without-comparing"),
+        (Self::Database(InDatabase::FenceNotRaised), "fence-not-raised"),
+        (Self::Database(InDatabase::FenceNotCompared), "fence-not-compared"),
+        (Self::Database(InDatabase::RunAgainBlindly), "run-again-blindly"),
+        (Self::Database(InDatabase::LowerBatchAccepted), "lower-batch-accepted"),
     ];
 
     /// The planted bug of the state machines.
     pub(crate) fn of_machine(self) -> Option<PlantedBug> {
         match self {
             Self::Machine(planted) => Some(planted),
+            _ => None,
+        }
+    }
+
+    /// The planted bug of a manager's place in its database.
+    pub(crate) fn of_database(self) -> Option<InDatabase> {
+        match self {
+            Self::Database(planted) => Some(planted),
             _ => None,
         }
     }
@@ -226,6 +269,10 @@ pub struct Settings {
     pub scenario: Scenario,
     /// Decides everything that the settings leave open.
     pub seed: u64,
+    /// Whether the namespace is in a database.
+    pub database: bool,
+    /// The number of managers: one without a database.
+    pub managers: usize,
     /// The number of disk servers. Each has one store.
     pub servers: usize,
     /// The number of stores in each group.
@@ -288,6 +335,20 @@ impl Settings {
                 };
                 Self { faults, clients: 6, ..two }
             }
+            Scenario::Database => {
+                let faults = Faults {
+                    server_every: Some(Duration::from_secs(15)),
+                    manager_every: Some(Duration::from_secs(20)),
+                    partition_every: Some(Duration::from_secs(8)),
+                    disk_error_every: None,
+                    database_every: Some(Duration::from_secs(7)),
+                    loses_transactions: seed % 4 == 3,
+                    stall_every: Some(Duration::from_secs(9)),
+                    ..Faults::all()
+                };
+                let managers = 1 + usize::try_from(seed % 3).unwrap_or(0);
+                Self { faults, database: true, managers, ..two }
+            }
         }
     }
 
@@ -302,6 +363,9 @@ impl Settings {
         }
         if self.duration != base.duration {
             words.push_str(&format!(" --seconds {}", self.duration.as_secs()));
+        }
+        if self.managers != base.managers {
+            words.push_str(&format!(" --managers {}", self.managers));
         }
         for (fault, name) in Fault::ALL {
             let (mut without, mut ours) = (base.faults, self.faults);
@@ -324,6 +388,8 @@ impl Settings {
         Self {
             scenario: Scenario::Everything,
             seed,
+            database: false,
+            managers: 1,
             servers,
             replicas,
             sync: replicas.min(2),
@@ -335,140 +401,5 @@ impl Settings {
             planted: None,
             is_told: false,
         }
-    }
-}
-
-/// Counts of events, which show whether enough happened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// All events.
-    pub events: u64,
-    /// Messages that arrived.
-    pub delivered: u64,
-    /// Messages that were lost.
-    pub lost: u64,
-    /// Files that were closed.
-    pub closed: u64,
-    /// Writes that were acknowledged.
-    pub writes: u64,
-    /// Reads whose bytes were compared.
-    pub reads: u64,
-    /// Times that a client returned to the manager for a file.
-    pub reopened: u64,
-    /// Times that another primary took over.
-    pub taken_over: u64,
-    /// Times that a store was left out of an open write.
-    pub left_out: u64,
-    /// Files that their clients abandoned because machines had restarted.
-    pub abandoned: u64,
-    /// Ends of processes.
-    pub kills: u64,
-    /// Ends of machines.
-    pub power_failures: u64,
-    /// Restarts after a power failure that the manager learned of.
-    pub booted: u64,
-    /// Partitions.
-    pub partitions: u64,
-    /// Disk errors.
-    pub disk_errors: u64,
-    /// Bytes at rest that a disk damaged.
-    pub damaged: u64,
-    /// Damaged replicas that a scrub or a reader found.
-    pub found_damaged: u64,
-    /// Files of which a change was made on damaged replicas alone, before anybody had found the damage.
-    pub hopeless: u64,
-    /// Copies that differed from the primary's.
-    pub differing: u64,
-    /// Missing replicas that were copied.
-    pub copied: u64,
-    /// Files that were removed.
-    pub removed: u64,
-    /// Replicas that stores have deleted.
-    pub deleted: u64,
-    /// Clients that vanished during a write.
-    pub vanished: u64,
-    /// Clients that lost their connection during a write and came back.
-    pub absent: u64,
-    /// Clients that came back after their open write had ended.
-    pub late: u64,
-    /// Open writes that ended without their client.
-    pub interrupted: u64,
-    /// Times that a store was set to drain.
-    pub drained: u64,
-    /// Stores that were removed as lost.
-    pub lost_stores: u64,
-    /// Changes of quotas, owners, modes and ACLs that were acknowledged.
-    pub access_changes: u64,
-    /// Opens and writes that a quota refused.
-    pub over_quota: u64,
-}
-
-impl Counts {
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            events: self.events + other.events,
-            delivered: self.delivered + other.delivered,
-            lost: self.lost + other.lost,
-            closed: self.closed + other.closed,
-            writes: self.writes + other.writes,
-            reads: self.reads + other.reads,
-            reopened: self.reopened + other.reopened,
-            taken_over: self.taken_over + other.taken_over,
-            left_out: self.left_out + other.left_out,
-            abandoned: self.abandoned + other.abandoned,
-            kills: self.kills + other.kills,
-            power_failures: self.power_failures + other.power_failures,
-            booted: self.booted + other.booted,
-            partitions: self.partitions + other.partitions,
-            disk_errors: self.disk_errors + other.disk_errors,
-            damaged: self.damaged + other.damaged,
-            found_damaged: self.found_damaged + other.found_damaged,
-            hopeless: self.hopeless + other.hopeless,
-            differing: self.differing + other.differing,
-            copied: self.copied + other.copied,
-            removed: self.removed + other.removed,
-            deleted: self.deleted + other.deleted,
-            vanished: self.vanished + other.vanished,
-            absent: self.absent + other.absent,
-            late: self.late + other.late,
-            interrupted: self.interrupted + other.interrupted,
-            drained: self.drained + other.drained,
-            lost_stores: self.lost_stores + other.lost_stores,
-            access_changes: self.access_changes + other.access_changes,
-            over_quota: self.over_quota + other.over_quota,
-        }
-    }
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
-        let Counts { abandoned, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
-        let Counts {
-            removed,
-            deleted,
-            vanished,
-            absent,
-            late,
-            interrupted,
-            damaged,
-            found_damaged,
-            hopeless,
-            drained,
-            lost_stores,
-            access_changes,
-            over_quota,
-            ..
-        } = self;
-        write!(
-            f,
-            "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
-             reopened, {taken_over} taken over, {left_out} stores left out, {abandoned} files abandoned, {removed} removed, {deleted} replicas deleted, \
-             {vanished} clients gone and {absent} away for a while, {late} of them for too long, {interrupted} open writes ended for them; {kills} kills, {power_failures} power \
-             failures, {partitions} partitions, {disk_errors} disk errors, {damaged} bytes damaged, {found_damaged} damaged replicas found, {hopeless} files changed with damaged replicas alone; {differing} copies differed, {copied} made later; {drained} \
-             times a store was drained, {lost_stores} removed as lost; {access_changes} changes of quotas and permissions, {over_quota} refusals for quotas"
-        )
     }
 }

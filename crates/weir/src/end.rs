@@ -1,16 +1,12 @@
 //! Why a running node ends, and what its run ends with.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use database::{DatabaseError, PlaceLease};
+use database::DatabaseError;
 use foundation::{DirWatch, Displaced, Foundation, NamesEngine, exit_of_database};
 
 use crate::Failure;
 use crate::exit::Exit;
-
-/// How long a manager without a lease goes on waiting for its database, if there are others. Its disk servers have lost their leases by then.
-const WITHOUT_LEASE_MAX: Duration = Duration::from_secs(15);
 
 /// Why a node ends.
 pub(crate) enum End {
@@ -70,15 +66,11 @@ impl End {
 
     /// Whether a manager has had no lease for so long that it should be a standby, where there are others.
     pub(crate) fn of_lease(engine: &NamesEngine, are_others: bool) -> Option<Self> {
-        match engine.database()?.lease() {
-            PlaceLease::Lapsed { lasted } if are_others && lasted >= WITHOUT_LEASE_MAX => {
-                Some(Self::StandsDown(format!(
-                    "the database has confirmed nothing for {} s, and another manager may be active",
-                    lasted.as_secs()
-                )))
-            }
-            _ => None,
-        }
+        let lasted = engine.database()?.lease().is_over().filter(|_| are_others)?;
+        Some(Self::StandsDown(format!(
+            "the database has confirmed nothing for {} s, and another manager may be active",
+            lasted.as_secs()
+        )))
     }
 
     /// Why a manager that ends this way goes on as a standby; `None`: its process ends.

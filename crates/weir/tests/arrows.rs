@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("krb5", &["replays"]),
     ("xrootd", &["wire", "service", "tls", "authentication"]),
     ("cluster", &[]),
-    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
+    ("sim", &["disk", "journal", "kv", "database", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
     ("identity", &[]),
     ("grid", &["identity"]),
     ("gsi", &["grid"]),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::Time;
-use disk_server::{DiskWorld, Notice, ReplicatedWriter};
+use disk_server::{DiskWorld, ManagerChoice, Notice, ReplicatedWriter};
 use node::{BulkBytes, FromDisk, PeerMessage};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -12,7 +12,7 @@ use types::{ErrorCode, NodeId, ReplicaId, StoreId};
 
 use super::Due;
 use super::front::Reserved;
-use crate::manager::server_of_node;
+use crate::manager::{manager_of_node, server_of_node};
 use crate::message::{Addr, Message};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -29,6 +29,8 @@ pub(super) struct Counted {
 pub(super) struct Outside {
     pub(super) now: Time,
     servers: usize,
+    /// Which of several managers the server follows. `None`: there is one, and nothing to choose.
+    pub(super) choice: Option<ManagerChoice>,
     rng: SmallRng,
     given: u64,
     pub(super) out: Vec<(Addr, Message)>,
@@ -47,10 +49,11 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    pub(super) fn new(now: Time, seed: u64, servers: usize) -> Self {
+    pub(super) fn new(now: Time, seed: u64, (servers, managers): (usize, usize)) -> Self {
         Self {
             now,
             servers,
+            choice: (managers > 1).then(ManagerChoice::default),
             rng: SmallRng::seed_from_u64(seed),
             given: 0,
             out: Vec::new(),
@@ -62,6 +65,14 @@ impl Outside {
             drained: Vec::new(),
             differing: BTreeSet::new(),
             counted: Counted::default(),
+        }
+    }
+
+    /// The manager that the server follows.
+    pub(super) fn follows(&self) -> Option<usize> {
+        match &self.choice {
+            None => Some(0),
+            Some(choice) => choice.present().map(manager_of_node),
         }
     }
 
@@ -89,7 +100,10 @@ impl DiskWorld for World {
     }
 
     fn to_manager(&self, message: FromDisk) {
-        lock(&self.outside).out.push((Addr::Manager, Message::FromDisk(message)));
+        let mut outside = lock(&self.outside);
+        if let Some(manager) = outside.follows() {
+            outside.out.push((Addr::Manager(manager), Message::FromDisk(message)));
+        }
     }
 
     fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>) {

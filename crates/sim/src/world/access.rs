@@ -14,7 +14,8 @@ use rand::Rng;
 use types::{NsPath, PrincipalId};
 
 use super::World;
-use crate::manager::{Env, TREES, limit};
+use crate::founding::{TREES, limit};
+use crate::manager::Env;
 use crate::message::Addr;
 use crate::model::FileStage;
 
@@ -37,7 +38,8 @@ impl World {
         let closed: Vec<usize> =
             (0..self.model.files.len()).filter(|file| self.model.files[*file].stage == FileStage::Closed).collect();
         let kind = self.rng.random_range(0..5);
-        self.with(Addr::Manager, |world, env| match kind {
+        let at = self.active().unwrap_or(0);
+        self.with(Addr::Manager(at), |world, env| match kind {
             0 => world.change_limit(env),
             _ if closed.is_empty() => {}
             kind => {
@@ -50,7 +52,7 @@ impl World {
     }
 
     fn change_limit(&mut self, env: &mut Env<'_>) {
-        let Some(manager) = &mut self.manager.process else { return };
+        let Some(manager) = self.active().and_then(|at| self.managers[at].process.as_mut()) else { return };
         let tree = TREES[env.rng.random_range(0..TREES.len())];
         let bytes = env.rng.random_range(50_000..600_000);
         let Ok(path) = NsPath::parse(tree.as_bytes()) else { return };
@@ -80,7 +82,7 @@ impl World {
     }
 
     fn change_file(&mut self, file: usize, kind: u32, env: &mut Env<'_>) {
-        let Some(manager) = &mut self.manager.process else { return };
+        let Some(manager) = self.active().and_then(|at| self.managers[at].process.as_mut()) else { return };
         let Ok(path) = NsPath::parse(self.model.files[file].path.as_bytes()) else { return };
         let user = |env: &mut Env<'_>| PrincipalId(FIRST_USER + env.rng.random_range(0..USERS));
         let (owner, group) = (user(env), user(env));
@@ -102,8 +104,8 @@ impl World {
             Some(Err(_)) => {}
             Some(Ok(())) => {
                 env.counts.access_changes += 1;
-                let Some(manager) = &self.manager.process else { return };
-                match manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &path)) {
+                let Some(found) = self.names(|read| namespace::stat(read, &Actor::admin(), &path)) else { return };
+                match found {
                     Ok(inode) => {
                         let is_as_asked = match kind {
                             1 => inode.access.mode & 0o777 == mode,
@@ -123,12 +125,11 @@ impl World {
 
     /// Checks the limits of the trees.
     pub(super) fn are_shares_kept(&self) -> Result<(), String> {
-        let Some(manager) = &self.manager.process else { return Ok(()) };
         for (tree, most) in &self.shares.most {
-            let record = match manager.ns.read(|read| record_of(read, tree)) {
-                Ok(record) => record,
-                Err(NsError::Kv(_)) => return Ok(()),
-                Err(error) => return Err(error.to_string()),
+            let record = match self.names(|read| record_of(read, tree)) {
+                Some(Ok(record)) => record,
+                None | Some(Err(NsError::Kv(_))) => return Ok(()),
+                Some(Err(error)) => return Err(error.to_string()),
             };
             let used = record.used.bytes.saturating_add(record.reserved.bytes);
             if used > *most {

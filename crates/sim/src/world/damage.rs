@@ -49,7 +49,7 @@ impl World {
             return;
         }
         let begins = std::mem::take(&mut self.model.files[file].is_asked_for);
-        if begins && let Some(manager) = &self.manager.process {
+        if begins && let Some(manager) = self.active().and_then(|at| self.managers[at].process.as_ref()) {
             let is_known = |store: &StoreId| manager.knows_damage(*store, replica.object);
             let others: Vec<StoreId> =
                 manager.holders(replica.object).into_iter().filter(|store| !is_known(store)).collect();
@@ -69,8 +69,7 @@ impl World {
         if self.settings.faults.damage_every.is_none() {
             return;
         }
-        let Some(manager) = &self.manager.process else { return };
-        let record = manager.ns.read(|read| namespace::writer_of(read, writer.key, writer.object)).ok().flatten();
+        let record = self.writer(writer);
         let Some(record) = record.filter(|record| record.kind == WriterKind::Update) else { return };
         let path = String::from_utf8_lossy(&record.path).into_owned();
         if let Some(file) = self.model.by_path.get(&path).copied() {
@@ -95,15 +94,13 @@ impl World {
     /// The file's replica on this server, if the disk may damage it.
     fn damageable(&self, server: usize, file: usize) -> Option<ReplicaId> {
         let name = NsPath::parse(self.model.files[file].path.as_bytes()).ok()?;
-        let manager = self.manager.process.as_ref()?;
-        let (object, holders) = manager
-            .ns
-            .read(|read| {
+        let (object, holders) = self
+            .names(|read| {
                 let inode = namespace::stat(read, &Actor::admin(), &name)?;
                 let Some(content) = inode.content().copied() else { return Ok(None) };
                 let is_complete = content.state == namespace::FileState::Complete;
                 Ok(is_complete.then_some((content.object, namespace::holders(read, content.group, content.object)?)))
-            })
+            })?
             .ok()??;
         let replica = ReplicaId::first(object);
         let is_intact = |other: usize| {

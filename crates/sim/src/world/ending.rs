@@ -17,6 +17,9 @@ const SHOWN_MAX: usize = 6;
 impl World {
     /// Checks that after all repairs all clients have finished, and all data exists.
     pub(super) fn finish(&mut self) {
+        if self.turns.has_lost() {
+            return self.finish_after_loss();
+        }
         let mut wrong = Vec::new();
         for (at, machine) in self.clients.iter().enumerate() {
             if let Some(client) = machine.process.as_ref().filter(|client| !client.is_idle()) {
@@ -35,13 +38,8 @@ impl World {
         let looked = self.vanished().into_iter().chain(self.leftovers()).chain(self.drained());
         wrong.extend(looked.filter_map(Result::err));
         wrong.extend(self.are_shares_kept().err());
-        if let Some(manager) = &self.manager.process {
-            let snapshot = manager.kv.snapshot();
-            let checked =
-                namespace::check(&*snapshot, &mut |finding| wrong.push(format!("{}: {}", finding.key, finding.what)));
-            if let Err(error) = checked {
-                wrong.push(error.to_string());
-            }
+        if let Some(Err(error)) = self.check_names(&mut |finding| wrong.push(finding)) {
+            wrong.push(error.to_string());
         }
         if !wrong.is_empty() {
             let first = wrong[..wrong.len().min(SHOWN_MAX)].join("; ");
@@ -60,16 +58,16 @@ impl World {
 
     fn is_kept(&self, file: usize) -> Result<(), String> {
         let path = &self.model.files[file].path;
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
         let name = NsPath::parse(path.as_bytes()).map_err(|error| error.to_string())?;
+        let inode = self.names(|read| namespace::stat(read, &Actor::admin(), &name)).ok_or("there is no manager")?;
         // The file may never have been made.
-        let Ok(inode) = manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)) else { return Ok(()) };
+        let Ok(inode) = inode else { return Ok(()) };
         let content = *inode.content().ok_or("it is no file")?;
         if let namespace::FileState::Open(_) | namespace::FileState::Updating(_) = content.state {
             return Err(format!("{path} is {:?} still", content.state));
         }
-        let holders = manager.ns.read(|read| namespace::holders(read, content.group, content.object));
-        let holders = holders.map_err(|error| error.to_string())?;
+        let holders = self.names(|read| namespace::holders(read, content.group, content.object));
+        let holders = holders.ok_or("there is no manager")?.map_err(|error| error.to_string())?;
         if holders.is_empty() {
             // The replica stays missing: no store has a copy.
             return self.model.kept(file, &[]);
@@ -90,10 +88,11 @@ impl World {
 
     /// Checks that no group has a member that is drained or removed as lost. Also checks that drained stores are empty.
     fn drained(&self) -> Vec<Result<(), String>> {
-        let Some(manager) = &self.manager.process else { return Vec::new() };
-        let groups = match manager.ns.read(|read| namespace::groups(read, None, usize::MAX)) {
-            Ok(groups) => groups,
-            Err(error) => return vec![Err(error.to_string())],
+        let Some(manager) = self.active().and_then(|at| self.managers[at].process.as_ref()) else { return Vec::new() };
+        let groups = match self.names(|read| namespace::groups(read, None, usize::MAX)) {
+            Some(Ok(groups)) => groups,
+            Some(Err(error)) => return vec![Err(error.to_string())],
+            None => return Vec::new(),
         };
         let mut found = Vec::new();
         for (server, decided) in self.decided.iter().enumerate() {
@@ -120,8 +119,7 @@ impl World {
 
     /// Checks that removed files are deleted everywhere, and that every replica on a disk is known.
     fn leftovers(&self) -> Vec<Result<(), String>> {
-        let Some(manager) = &self.manager.process else { return Vec::new() };
-        let known = manager.ns.read(|read| {
+        let known = self.names(|read| {
             let mut known: BTreeSet<ObjectId> =
                 namespace::writers(read, None, usize::MAX)?.into_iter().map(|writer| writer.object).collect();
             for group in namespace::groups(read, None, usize::MAX)? {
@@ -132,8 +130,9 @@ impl World {
             Ok((known, namespace::due_deletions(read, None, usize::MAX)?))
         });
         let (known, due) = match known {
-            Ok(known) => known,
-            Err(error) => return vec![Err(error.to_string())],
+            Some(Ok(known)) => known,
+            Some(Err(error)) => return vec![Err(error.to_string())],
+            None => return Vec::new(),
         };
         let mut found: Vec<_> = due.iter().map(|due| Err(format!("{due:?} is not done"))).collect();
         for (server, process) in
@@ -151,7 +150,7 @@ impl World {
                     // A manager that has lost power may not know files that were opened shortly before. An audit finds such replicas later.
                     let strange = replicas
                         .into_iter()
-                        .filter(|replica| self.manager.boot == 1 && !known.contains(&replica.object));
+                        .filter(|replica| !self.has_forgotten() && !known.contains(&replica.object));
                     found.extend(
                         strange
                             .map(|replica| Err(format!("server {server} has replica {replica}, which nobody knows"))),
@@ -165,9 +164,8 @@ impl World {
 
     /// Checks that an object has no missing replicas.
     fn are_copies_made(&self, path: &str, group: GroupId, object: ObjectId) -> Result<(), String> {
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let missing = manager.ns.read(|read| namespace::missing_of(read, group, object));
-        let missing = missing.map_err(|error| format!("{path}: {error}"))?;
+        let missing = self.names(|read| namespace::missing_of(read, group, object));
+        let missing = missing.ok_or("there is no manager")?.map_err(|error| format!("{path}: {error}"))?;
         match missing.first() {
             Some(store) => Err(format!("the replica of {path} on store {store} is still missing")),
             None => Ok(()),
@@ -177,11 +175,10 @@ impl World {
     fn is_whole(&mut self, file: usize) -> Result<(), String> {
         let path = self.model.files[file].path.clone();
         let whole = self.model.whole(file);
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
         let at = |error: &dyn std::fmt::Display| format!("{path}: {error}");
         let name = NsPath::parse(path.as_bytes()).map_err(|error| at(&error))?;
-        let inode =
-            manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)).map_err(|error| at(&error))?;
+        let inode = self.names(|read| namespace::stat(read, &Actor::admin(), &name)).ok_or("there is no manager")?;
+        let inode = inode.map_err(|error| at(&error))?;
         let content = *inode.content().ok_or_else(|| at(&"it is no file"))?;
         let sums = content.sums.map(|sums| sums.crc32c);
         if content.state != namespace::FileState::Complete || (content.len, sums) != (whole.len, Some(whole.crc32c)) {
@@ -200,8 +197,8 @@ impl World {
         is_access_kept(&path, self.model.files[file].access.as_ref(), &inode.access)?;
         let (group, object) = (content.group, content.object);
         self.are_copies_made(&path, group, object)?;
-        let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let holders = manager.ns.read(|read| namespace::holders(read, group, object)).map_err(|error| at(&error))?;
+        let holders = self.names(|read| namespace::holders(read, group, object)).ok_or("there is no manager")?;
+        let holders = holders.map_err(|error| at(&error))?;
         if holders.is_empty() {
             return Err(format!("nobody holds {path}"));
         }

@@ -16,7 +16,14 @@ impl World {
         let power = self.rng.random_ratio(self.settings.faults.power_percent.min(100), 100);
         match fault {
             Fault::Server => self.stop(Addr::Server(server), power),
-            Fault::Manager => self.stop(Addr::Manager, power),
+            Fault::Manager if self.turns.has_lost() => {}
+            Fault::Manager => {
+                let at = self.any_manager();
+                // What a manager has in a database, no failure of its own power can undo.
+                self.stop(Addr::Manager(at), power && !self.settings.database);
+            }
+            Fault::Database => self.database_fails(),
+            Fault::Stall => self.manager_stalls(),
             Fault::Partition => self.partition(),
             Fault::Disk if self.is_up(Addr::Server(server)) => {
                 let op = [DiskOp::Write, DiskOp::Sync, DiskOp::Read][self.rng.random_range(0..3)];
@@ -57,8 +64,9 @@ impl World {
             (Decision::Use, _) => return,
             (Decision::Drain | Decision::OnlyRead, _) => Decision::Use,
         };
-        self.with(Addr::Manager, |world, env| {
-            let Some(manager) = &mut world.manager.process else { return };
+        let Some(at) = self.active() else { return };
+        self.with(Addr::Manager(at), |world, env| {
+            let Some(manager) = &mut world.managers[at].process else { return };
             if manager.decide(store_of(server), decision, env) {
                 world.tell(|| format!("store {} becomes {decision:?}", store_of(server)));
                 world.decided[server] = decision;
@@ -70,11 +78,13 @@ impl World {
     }
 
     fn partition(&mut self) {
-        let all: Vec<Addr> = std::iter::once(Addr::Manager)
+        let managers = self.managers.len();
+        let all: Vec<Addr> = (0..managers)
+            .map(Addr::Manager)
             .chain((0..self.servers.len()).map(Addr::Server))
             .chain((0..self.clients.len()).map(Addr::Client))
             .collect();
-        let one = all[self.rng.random_range(0..=self.servers.len())];
+        let one = all[self.rng.random_range(0..managers + self.servers.len())];
         let whole = self.rng.random_ratio(1, 2);
         let length = Duration::from_secs_f64(self.rng.random_range(0.1..12.0));
         let mut ways = Vec::new();

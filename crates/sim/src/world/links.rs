@@ -34,7 +34,8 @@ struct Pair {
 
 /// See the module.
 pub(super) struct Links {
-    with_manager: Vec<Link>,
+    /// By manager and server.
+    with_managers: BTreeMap<(usize, usize), Link>,
     /// Keyed by the numbers of both servers, the lower one first.
     pairs: BTreeMap<(usize, usize), Pair>,
     /// Messages that wait for their route to open again, by sender and receiver.
@@ -49,8 +50,8 @@ struct Held {
 }
 
 impl Links {
-    pub(super) fn new(servers: usize) -> Self {
-        Self { with_manager: vec![Link::default(); servers], pairs: BTreeMap::new(), held: BTreeMap::new() }
+    pub(super) fn new() -> Self {
+        Self { with_managers: BTreeMap::new(), pairs: BTreeMap::new(), held: BTreeMap::new() }
     }
 
     fn pair(&mut self, one: usize, other: usize) -> &mut Pair {
@@ -97,8 +98,8 @@ impl Links {
     }
 
     /// Records a lost message between a server and the manager.
-    pub(super) fn lose(&mut self, server: usize, now: Duration) {
-        self.with_manager[server].lost.get_or_insert(now);
+    pub(super) fn lose(&mut self, manager: usize, server: usize, now: Duration) {
+        self.with_managers.entry((manager, server)).or_default().lost.get_or_insert(now);
     }
 }
 
@@ -149,31 +150,50 @@ impl World {
         }
     }
 
-    /// Connections between servers and the manager end with a process or after silence. This makes new ones.
-    pub(super) fn look_at_links(&mut self) {
+    /// Connections between servers and a manager end with a process or after silence. This makes new ones.
+    pub(super) fn look_at_links(&mut self, at: usize) {
         for server in 0..self.servers.len() {
-            let (here, there) = (Addr::Server(server), Addr::Manager);
-            let runs = (self.manager.process_epoch, self.servers[server].process_epoch);
+            let (here, there) = (Addr::Server(server), Addr::Manager(at));
+            let runs = (self.managers[at].process_epoch, self.servers[server].process_epoch);
             let is_cut = self.cut.contains(&(here, there)) || self.cut.contains(&(there, here));
-            let link = self.links.with_manager[server];
+            let link = self.links.with_managers.get(&(at, server)).copied().unwrap_or_default();
             let is_silent = link.lost.is_some_and(|since| !is_cut || self.now.saturating_sub(since) >= SILENCE);
             if link.between.is_some_and(|between| between != runs || is_silent || !self.is_up(here)) {
-                self.links.with_manager[server] = Link::default();
-                if let Some(manager) = &mut self.manager.process {
+                self.links.with_managers.remove(&(at, server));
+                if let Some(manager) = &mut self.managers[at].process {
                     manager.disconnected(server);
                 }
+                self.tell_server(server, at, false);
             }
-            if self.links.with_manager[server].between.is_none() && !is_cut && self.is_up(here) {
-                self.links.with_manager[server] = Link { between: Some(runs), lost: None };
-                if let Some(manager) = &mut self.manager.process {
+            let is_connected = self.links.with_managers.get(&(at, server)).is_some_and(|link| link.between.is_some());
+            if !is_connected && !is_cut && self.is_up(here) && self.managers[at].process.is_some() {
+                self.links.with_managers.insert((at, server), Link { between: Some(runs), lost: None });
+                if let Some(manager) = &mut self.managers[at].process {
                     manager.connected(server);
                 }
-                self.with(here, |world, env| {
-                    if let Some(process) = &mut world.servers[server].process {
-                        process.connected(env);
-                    }
-                });
+                self.tell_server(server, at, true);
             }
         }
+    }
+
+    /// A server notices that the process of a manager has ended, or is not the active one any more.
+    pub(super) fn look_at_ended_managers(&mut self, server: usize) {
+        for at in 0..self.managers.len() {
+            let link = self.links.with_managers.get(&(at, server)).copied().unwrap_or_default();
+            let is_there = self.managers[at].process.is_some();
+            let run = self.managers[at].process_epoch;
+            if link.between.is_some_and(|(of, _)| of != run || !is_there) {
+                self.links.with_managers.remove(&(at, server));
+                self.tell_server(server, at, false);
+            }
+        }
+    }
+
+    fn tell_server(&mut self, server: usize, manager: usize, is_connected: bool) {
+        self.with(Addr::Server(server), |world, env| match &mut world.servers[server].process {
+            Some(process) if is_connected => process.connected(manager, env),
+            Some(process) => process.disconnected(manager, env),
+            None => {}
+        });
     }
 }

@@ -5,6 +5,8 @@ mod damage;
 mod ending;
 mod faults;
 mod links;
+mod managers;
+mod names;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +19,16 @@ use rand::{Rng, SeedableRng};
 use types::{BootId, Timestamp};
 
 use crate::client::Client;
+use crate::counts::Counts;
 use crate::events::{Event, Events, Fault, Mend};
 use crate::manager::{Decision, Env, Manager};
 use crate::message::{Addr, Message};
 use crate::model::{Model, Violation};
 use crate::server::{Due, Server};
-use crate::settings::{Counts, Scenario, Settings};
+use crate::settings::{Scenario, Settings};
 use access::Shares;
 use links::Links;
+use managers::Turns;
 use watching::Watched;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -68,7 +72,9 @@ struct World {
     events: Events,
     counts: Counts,
     model: Model,
-    manager: Machine<Manager>,
+    /// The process of one that is a standby is in `turns`.
+    managers: Vec<Machine<Manager>>,
+    turns: Turns,
     servers: Vec<Machine<Server>>,
     clients: Vec<Machine<Client>>,
     links: Links,
@@ -105,6 +111,10 @@ pub fn run(settings: &Settings) -> Result<Counts, Box<Violation>> {
             break;
         }
         world.happen(event);
+        if world.turns.has_lost() {
+            // What clients see after that says nothing.
+            world.model.violation = None;
+        }
         if world.model.violation.is_some() || world.trouble.is_some() {
             break;
         }
@@ -123,13 +133,14 @@ impl World {
     fn new(settings: &Settings) -> Self {
         let mut rng = SmallRng::seed_from_u64(settings.seed);
         let drift = settings.drift_ppm;
-        let manager = Machine::new(settings.seed, &mut rng, drift);
+        let managers = (0..settings.managers).map(|_| Machine::new(settings.seed, &mut rng, drift)).collect();
+        let turns = Turns::new(settings);
         let servers = (0..settings.servers)
             .map(|at| Machine::new(settings.seed ^ (at as u64 + 1) << 32, &mut rng, drift))
             .collect();
         let clients = (0..settings.clients).map(|at| {
             let mut machine = Machine::new(0, &mut rng, drift);
-            machine.process = Some(Client::new(at, settings.scenario == Scenario::Sharing));
+            machine.process = Some(Client::new(at, settings.scenario == Scenario::Sharing, settings.managers));
             machine
         });
         let clients = clients.collect();
@@ -139,10 +150,11 @@ impl World {
             events: Events::default(),
             counts: Counts::default(),
             model: Model::default(),
-            manager,
+            managers,
+            turns,
             servers,
             clients,
-            links: Links::new(settings.servers),
+            links: Links::new(),
             decided: vec![Decision::Use; settings.servers],
             has_drained: vec![false; settings.servers],
             cut: BTreeSet::new(),
@@ -158,14 +170,21 @@ impl World {
     }
 
     fn begin(&mut self) {
-        self.start(Addr::Manager);
+        (0..self.managers.len()).for_each(|at| self.start(Addr::Manager(at)));
         (0..self.servers.len()).for_each(|at| self.start(Addr::Server(at)));
         for at in 0..self.clients.len() {
             // Clients start when the manager knows the servers.
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
         let server = [Fault::Server, Fault::Disk, Fault::Damage, Fault::Decision];
-        for fault in server.into_iter().chain([Fault::Manager, Fault::Partition, Fault::Absence, Fault::Access]) {
+        for fault in server.into_iter().chain([
+            Fault::Manager,
+            Fault::Partition,
+            Fault::Absence,
+            Fault::Access,
+            Fault::Database,
+            Fault::Stall,
+        ]) {
             self.plan_fault(fault);
         }
         self.events.plan(self.settings.duration, Event::Calm);
@@ -183,6 +202,8 @@ impl World {
             Fault::Decision => faults.decision_every,
             Fault::Absence => faults.absence_every,
             Fault::Access => faults.access_every,
+            Fault::Database => faults.database_every,
+            Fault::Stall => faults.stall_every,
         }
     }
 
@@ -200,6 +221,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
+        let Some(event) = self.not_while_still(event) else { return };
         match event {
             Event::Deliver { from, to, connection, message } => {
                 if self.connection(from, to) == connection && self.is_up(to) {
@@ -232,13 +254,20 @@ impl World {
                     self.look(Addr::Server(server), false);
                 }
             }
+            Event::ToDatabase { manager, run, sent } => self.database_is_asked(manager, run, sent),
+            Event::FromDatabase { manager, run, number, answer } => {
+                if self.managers[manager].process_epoch == run {
+                    self.database_has_answered(manager, number, answer);
+                    self.look(Addr::Manager(manager), false);
+                }
+            }
             Event::Fault(fault) if !self.is_calm => {
                 self.fault(fault);
                 self.plan_fault(fault);
             }
             Event::Fault(_) => {}
             Event::Mend(Mend::Start(at)) => {
-                if !self.is_up(at) {
+                if !self.is_up(at) && !self.turns.has_ended(at) {
                     self.start(at);
                     self.look_at_all();
                 }
@@ -256,7 +285,7 @@ impl World {
 
     fn run_of(&self, at: Addr) -> u64 {
         match at {
-            Addr::Manager => self.manager.process_epoch,
+            Addr::Manager(at) => self.managers[at].process_epoch,
             Addr::Server(at) => self.servers[at].process_epoch,
             Addr::Client(_) => 0,
         }
@@ -264,7 +293,7 @@ impl World {
 
     fn is_up(&self, at: Addr) -> bool {
         match at {
-            Addr::Manager => self.manager.process.is_some(),
+            Addr::Manager(at) => self.managers[at].process.is_some() || self.turns.is_standby(at),
             Addr::Server(at) => self.servers[at].process.is_some(),
             Addr::Client(_) => true,
         }
@@ -273,14 +302,15 @@ impl World {
     /// Lets a node work, and sends its messages.
     fn with(&mut self, at: Addr, work: impl FnOnce(&mut Self, &mut Env<'_>)) {
         let now = match at {
-            Addr::Manager => self.manager.clock(self.now),
+            Addr::Manager(at) => self.managers[at].clock(self.now),
             Addr::Server(at) => self.servers[at].clock(self.now),
             Addr::Client(at) => self.clients[at].clock(self.now),
         };
         let mut out = Vec::new();
         let (mut counts, mut rng) = (self.counts, self.rng.clone());
-        let wall = self.wall();
-        work(self, &mut Env { now, wall, out: &mut out, counts: &mut counts, rng: &mut rng });
+        let manager = if let Addr::Manager(at) = at { at } else { 0 };
+        let (wall, reaches_database) = (self.wall(manager), self.reaches_database(manager));
+        work(self, &mut Env { now, wall, reaches_database, out: &mut out, counts: &mut counts, rng: &mut rng });
         // Until the manager notices that a server is gone, it may redirect clients there.
         self.model.losses += counts.booted - self.counts.booted;
         (self.counts, self.rng) = (counts, rng);
@@ -288,8 +318,10 @@ impl World {
             self.look_at_said(at, to, &message);
             self.send(at, to, message);
         }
-        if let Addr::Server(server) = at {
-            self.plan_jobs(server);
+        match at {
+            Addr::Server(server) => self.plan_jobs(server),
+            Addr::Manager(manager) => self.ask_database(manager),
+            Addr::Client(_) => {}
         }
     }
 
@@ -329,8 +361,10 @@ impl World {
                 return;
             }
             self.counts.lost += 1;
-            if let (Addr::Manager, Addr::Server(server)) | (Addr::Server(server), Addr::Manager) = (from, to) {
-                self.links.lose(server, self.now);
+            if let (Addr::Manager(manager), Addr::Server(server)) | (Addr::Server(server), Addr::Manager(manager)) =
+                (from, to)
+            {
+                self.links.lose(manager, server, self.now);
             }
             return;
         }
@@ -362,11 +396,10 @@ impl World {
 
     fn receive(&mut self, from: Addr, to: Addr, message: Message) {
         self.with(to, |world, env| match to {
-            Addr::Manager => {
-                if let Some(manager) = &mut world.manager.process {
-                    manager.receive(from, message, env);
-                }
-            }
+            Addr::Manager(at) => match &mut world.managers[at].process {
+                Some(manager) => manager.receive(from, message, env),
+                None => managers::refuse(from, &message, env),
+            },
             Addr::Server(at) => {
                 if let Some(server) = &mut world.servers[at].process {
                     server.receive(from, message, env);
@@ -380,22 +413,30 @@ impl World {
         });
     }
 
-    /// The manager's time of day. A restarted manager runs on another machine, whose clock is ten minutes ahead or behind.
-    fn wall(&self) -> Timestamp {
-        let set = Duration::from_secs(600 * [1, 2, 0][(self.manager.process_epoch % 3) as usize]);
+    /// A manager's time of day. A restarted manager runs on another machine, whose clock is ten minutes ahead or behind.
+    fn wall(&self, manager: usize) -> Timestamp {
+        let other = self.managers[manager].process_epoch + manager as u64;
+        let set = Duration::from_secs(600 * [1, 2, 0][(other % 3) as usize]);
         Timestamp(1_000_000_000_000_000_000 + i64::try_from((set + self.now).as_nanos()).unwrap_or(0))
     }
 
     fn tick(&mut self, at: Addr) {
         match at {
-            Addr::Manager => self.look_at_links(),
-            Addr::Server(server) => self.dial_others(server),
+            Addr::Manager(at) if self.managers[at].process.is_none() => return self.tick_standby(at),
+            Addr::Manager(at) => self.look_at_links(at),
+            Addr::Server(server) => {
+                if self.settings.database {
+                    self.look_at_ended_managers(server);
+                }
+                self.dial_others(server);
+            }
+            Addr::Client(client) if self.settings.database => self.look_at_connection(client),
             Addr::Client(_) => {}
         }
         let is_calm = self.is_calm;
         self.with(at, |world, env| match at {
-            Addr::Manager => {
-                if let Some(manager) = &mut world.manager.process {
+            Addr::Manager(at) => {
+                if let Some(manager) = &mut world.managers[at].process {
                     manager.tick(env);
                 }
             }
@@ -410,17 +451,26 @@ impl World {
                 }
             }
         });
+        if let Addr::Manager(at) = at {
+            self.end_turn_if_due(at);
+        }
     }
 
     fn start(&mut self, at: Addr) {
         self.tell(|| format!("{at:?} starts"));
         let started = match at {
-            Addr::Manager => {
-                self.manager.process_epoch += 1;
-                let now = self.manager.clock(self.now);
-                let with = (now, self.wall(), self.rng.random());
-                Manager::start(&self.manager.disk, with, &self.settings)
-                    .map(|process| self.manager.process = Some(process))
+            Addr::Manager(at) => {
+                self.managers[at].process_epoch += 1;
+                if self.settings.database {
+                    let (process, next_look) = (self.rng.random(), self.now);
+                    self.turns.start_standby(at, process, next_look);
+                    Ok(())
+                } else {
+                    let machine = &self.managers[at];
+                    let with = (machine.clock(self.now), self.wall(at), self.rng.random());
+                    Manager::start(&machine.disk, with, &self.settings)
+                        .map(|process| self.managers[at].process = Some(process))
+                }
             }
             Addr::Server(at) => {
                 self.is_failing[at] = false;
@@ -450,10 +500,12 @@ impl World {
             if power { disk.crash(rng, faults).0 } else { disk.kill() }
         }
         match at {
-            Addr::Manager => {
-                self.manager.process = None;
-                self.manager.disk = after(&self.manager.disk, power, &mut self.rng);
-                self.manager.boot += u128::from(power);
+            Addr::Manager(at) => {
+                self.turns.end_standby(at);
+                let machine = &mut self.managers[at];
+                machine.process = None;
+                machine.disk = after(&machine.disk, power, &mut self.rng);
+                machine.boot += u128::from(power);
             }
             Addr::Server(at) => {
                 let machine = &mut self.servers[at];
@@ -483,7 +535,8 @@ impl World {
         self.is_calm = true;
         self.cut.clear();
         self.links.drop_held();
-        for at in std::iter::once(Addr::Manager).chain((0..self.servers.len()).map(Addr::Server)) {
+        self.turns.mend();
+        for at in (0..self.managers.len()).map(Addr::Manager).chain((0..self.servers.len()).map(Addr::Server)) {
             // A failed disk is replaced at the start.
             if let Addr::Server(server) = at
                 && self.settings.faults.disk_error_every.is_some()
@@ -493,7 +546,7 @@ impl World {
                 self.servers[server].disk = self.servers[server].disk.kill();
                 self.links.end(server);
             }
-            if !self.is_up(at) {
+            if !self.is_up(at) && !self.turns.has_ended(at) {
                 self.start(at);
             }
         }

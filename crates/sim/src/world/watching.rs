@@ -17,10 +17,9 @@ use cluster::CopyId;
 use cluster::message::{FromStore, ToManager, ToServer, ToStore};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights, ReadView, View};
-use journal::Seq;
 use namespace::{Actor, NsError, WriterRecord};
 use node::{FromDisk, FromManager};
-use types::{InSyncReplica, NsPath, ReplicaId, SessionId, StoreId, WriterToken};
+use types::{InSyncReplica, NsPath, ObjectId, ReplicaId, SessionId, StoreId, WriterToken};
 
 use super::World;
 use super::access::is_access_kept;
@@ -41,8 +40,8 @@ struct Stale {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// The end of the manager's journal at the last check.
-    written: Option<Seq>,
+    /// How far the changes of a manager had come at the last check.
+    written: Option<(usize, u64)>,
     /// The rights of each server at the last check.
     views: Vec<Option<View>>,
     /// Capabilities to read that are valid in servers' present sessions.
@@ -50,6 +49,8 @@ pub(super) struct Watched {
     stale: Vec<Vec<Stale>>,
     /// Copies that stores were ordered to make.
     ordered: BTreeMap<(StoreId, SessionId, CopyId), ReplicaId>,
+    /// The files for which objects were handed out.
+    pub(super) numbers: BTreeMap<ObjectId, NsPath>,
 }
 
 impl Watched {
@@ -68,7 +69,10 @@ impl Watched {
 
 impl World {
     pub(super) fn wrong(&mut self, found: Result<(), String>) {
-        if let Err(what) = found {
+        // After a database has lost changes, only one rule is left: somebody says so.
+        if let Err(what) = found
+            && !self.turns.has_lost()
+        {
             self.trouble.get_or_insert(what);
         }
     }
@@ -77,14 +81,15 @@ impl World {
     pub(super) fn look_at_said(&mut self, from: Addr, to: Addr, message: &Message) {
         match (from, to, message) {
             (Addr::Server(_), Addr::Client(client), Message::Done { number, result: Ok(()) })
-            | (Addr::Manager, Addr::Client(client), Message::Removed { number, result: Ok(()) }) => {
+            | (Addr::Manager(_), Addr::Client(client), Message::Removed { number, result: Ok(()) }) => {
                 let promised = self.clients[client].process.as_ref().and_then(|client| client.promised(*number));
                 if let Some(promised) = promised {
                     let found = self.look_at_promise(promised);
                     self.wrong(found);
                 }
             }
-            (Addr::Manager, _, Message::Opened { result: Ok(Capability { path, replica, grant, .. }), .. }) => {
+            (Addr::Manager(_), _, Message::Opened { result: Ok(Capability { path, replica, grant, .. }), .. }) => {
+                self.look_at_number(path, *replica);
                 match &grant.rights {
                     GrantRights::Read { .. } => self.remember(*replica, grant),
                     GrantRights::Write { in_sync, .. } => self.look_for_damage(path, *replica, in_sync),
@@ -93,7 +98,7 @@ impl World {
             }
             (
                 Addr::Server(server),
-                Addr::Manager,
+                Addr::Manager(_),
                 Message::FromDisk(FromDisk::Cluster(ToManager::OfStore {
                     message: FromStore::Interrupt { replica, writer, holders, .. },
                     ..
@@ -105,14 +110,14 @@ impl World {
             }
             (
                 Addr::Server(_),
-                Addr::Manager,
+                Addr::Manager(_),
                 Message::FromDisk(FromDisk::Cluster(ToManager::OfStore {
                     message: FromStore::Commit { writer, holders, .. },
                     ..
                 })),
             ) => self.look_for_damage_at_end(*writer, holders),
             (
-                Addr::Manager,
+                Addr::Manager(_),
                 _,
                 Message::FromManager(FromManager::Cluster(ToServer::ToStore {
                     store,
@@ -133,8 +138,8 @@ impl World {
         writer: WriterToken,
         holders: &[StoreId],
     ) -> Result<(), String> {
-        let (Some(manager), Some(process)) = (&self.manager.process, self.sound(server)) else { return Ok(()) };
-        let record = manager.ns.read(|read| namespace::writer_of(read, writer.key, writer.object)).ok().flatten();
+        let Some(process) = self.sound(server) else { return Ok(()) };
+        let record = self.writer(writer);
         let Some(record) = record.filter(|record| record.epoch == writer.epoch) else { return Ok(()) };
         // A store that has restarted after a power failure may have lost what was acknowledged.
         let has_all = |one: &&InSyncReplica| {
@@ -170,8 +175,8 @@ impl World {
     pub(super) fn look(&mut self, at: Addr, is_tick: bool) {
         match at {
             Addr::Server(server) => self.look_at_server(server, is_tick),
-            Addr::Manager => {
-                let written = self.manager.process.as_ref().map(|manager| manager.written());
+            Addr::Manager(at) => {
+                let written = self.managers[at].process.as_ref().map(|manager| (at, manager.written()));
                 if written != self.watched.written {
                     self.watched.written = written;
                     (0..self.servers.len()).for_each(|server| self.look_at_primaries(server));
@@ -219,8 +224,7 @@ impl World {
                     ));
                 }
             }
-            let Some(manager) = &self.manager.process else { continue };
-            let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.object)).ok().flatten();
+            let record = self.writer(token);
             let is_later = |record: &WriterRecord| record.epoch > epoch.0;
             let Some(record) = record.filter(|record| is_later(record) && !process.is_whole(replica)) else { continue };
             let primary = record.placement.in_sync.first().map(|primary| primary.store);
@@ -256,11 +260,10 @@ impl World {
             Promise::Closed { file } => self.is_closed(file),
             Promise::Removed { file } => {
                 let path = &self.model.files[file].path;
-                let Some(manager) = &self.manager.process else { return Ok(()) };
                 let name = NsPath::parse(path.as_bytes()).map_err(|error| error.to_string())?;
-                match manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)) {
-                    Ok(_) => Err(format!("{path} is said to be removed, and is there")),
-                    Err(_) => Ok(()),
+                match self.names(|read| namespace::stat(read, &Actor::admin(), &name)) {
+                    Some(Ok(_)) => Err(format!("{path} is said to be removed, and is there")),
+                    _ => Ok(()),
                 }
             }
         }
@@ -268,10 +271,9 @@ impl World {
 
     /// Checks that all in-sync replicas have a write that was acknowledged to its client.
     fn look_at_written(&self, file: usize, number: usize, replica: ReplicaId, epoch: Epoch) -> Result<(), String> {
-        let Some(manager) = &self.manager.process else { return Ok(()) };
         let token = self.servers.iter().find_map(|machine| machine.process.as_ref()?.token(replica, epoch));
         let Some(token) = token else { return Ok(()) };
-        let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.object)).ok().flatten();
+        let record = self.writer(token);
         let Some(record) = record.filter(|record| record.epoch == epoch.0) else { return Ok(()) };
         for server in 0..self.servers.len() {
             if let Some(before) = self.answers(server, replica).filter(|before| *before < epoch) {
@@ -354,8 +356,7 @@ impl World {
 
     /// The object at rest, if the namespace names the store as one of its holders.
     fn counted(&self, server: usize, replica: ReplicaId) -> Result<Option<namespace::AtRest>, NsError> {
-        let Some(manager) = &self.manager.process else { return Ok(None) };
-        manager.ns.read(|read| {
+        let found = self.names(|read| {
             for group in namespace::groups(read, None, usize::MAX)? {
                 let is_counted_on = namespace::object_record(read, group.group, replica.object)?.is_some()
                     && namespace::holders(read, group.group, replica.object)?.contains(&store_of(server));
@@ -364,7 +365,8 @@ impl World {
                 }
             }
             Ok(None)
-        })
+        });
+        found.unwrap_or(Ok(None))
     }
 
     /// Checks that a store has the replica that the manager has just recorded.
@@ -386,15 +388,12 @@ impl World {
         }
         let found = self.are_shares_kept();
         self.wrong(found);
-        let Some(manager) = &self.manager.process else { return };
         let mut first = None;
-        let snapshot = manager.kv.snapshot();
-        let checked = namespace::check(&*snapshot, &mut |finding| {
-            first.get_or_insert_with(|| format!("{}: {}", finding.key, finding.what));
+        let checked = self.check_names(&mut |finding| {
+            first.get_or_insert(finding);
         });
-        drop(snapshot);
         let found = match (checked, first) {
-            (Ok(_), Some(first)) => Err(first),
+            (Some(Ok(())), Some(first)) => Err(first),
             _ => Ok(()),
         };
         self.wrong(found);
@@ -402,15 +401,15 @@ impl World {
 
     /// Checks that the namespace has a file as its client was told, and that all its online holders have it.
     fn is_closed(&self, file: usize) -> Result<(), String> {
-        let Some(manager) = &self.manager.process else { return Ok(()) };
         let (path, whole) = (&self.model.files[file].path, self.model.whole(file));
         let at = |error: &dyn std::fmt::Display| format!("{path} is closed: {error}");
         let name = NsPath::parse(path.as_bytes()).map_err(|error| at(&error))?;
-        let found = manager.ns.read(|read| {
+        let found = self.names(|read| {
             let inode = namespace::stat(read, &Actor::admin(), &name)?;
             let Some(content) = inode.content().copied() else { return Ok(None) };
             Ok(Some((content, inode.access, namespace::holders(read, content.group, content.object)?)))
         });
+        let Some(found) = found else { return Ok(()) };
         let (content, access, holders) = match found {
             Ok(found) => found.ok_or_else(|| at(&"it is no file"))?,
             Err(NsError::Kv(_)) => return Ok(()),
