@@ -136,8 +136,8 @@ def test_a_standby_that_hears_nothing_answers_nobody(cluster, standby):
     Xrdfs(active.url)("stat", "/").ok()
 
 
-def test_a_change_of_what_is_missing_fails_at_once(cluster, standby):
-    """The active manager says so, and the client comes back to the standby with that: it must not be sent there again and again."""
+def test_a_change_that_is_refused_fails_at_once(cluster, standby, tmp_path):
+    """The active manager refuses it, and the client comes back to the standby with that: it must not be sent there again and again."""
     names = Xrdfs(standby.url)
     for asked in (
         ("rm", "/absent"),
@@ -149,6 +149,14 @@ def test_a_change_of_what_is_missing_fails_at_once(cluster, standby):
     ):
         begin = time.monotonic()
         names(*asked).refused(3011)
+        assert time.monotonic() - begin < 10, asked
+    names("mkdir", "/a-directory").ok()
+    xrdcp(write(tmp_path / "source", "a file", 4096), f"{standby.url}/a-file").ok()
+    for asked in (("rmdir", "/a-file"), ("mkdir", "/a-file/below"), ("rm", "/a-file/below"), ("mv", "/a-directory", "/a-file")):
+        begin = time.monotonic()
+        refused = names(*asked)
+        assert refused.code != 0 and "edirect limit" not in refused.out + refused.err, refused
+        assert refused.error == Xrdfs(cluster.active().url)(*asked).error, refused
         assert time.monotonic() - begin < 10, asked
     names("mkdir", "-p", "/made/below").ok()
     names("rmdir", "/made/below").ok()
