@@ -31,6 +31,17 @@ impl Standby {
     }
 }
 
+impl Cluster {
+    /// Stores report, and the manager notices it.
+    fn settles(&self, stores: &[(NodeId, u64)]) {
+        for (node, store) in stores {
+            self.reports(*node, &[*store]);
+        }
+        self.passes(1);
+        self.manager.tick();
+    }
+}
+
 fn request(path: &NsPath) -> OpenRequest {
     OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin())
 }
@@ -48,6 +59,7 @@ fn readers_are_sent_where_the_active_manager_sends_them() {
     let (second, _) = cluster.disk(2);
     cluster.groups(&[1, 2]);
     cluster.has_file("/file", &[1, 2]);
+    cluster.settles(&[(first, 1), (second, 2)]);
     let standby = Standby::of(&kv);
     assert!(!standby.manager.is_current(), "it has heard nothing");
     standby.hears(&cluster);
@@ -76,11 +88,13 @@ fn a_capability_is_of_the_session_that_the_standby_knows() {
     let (node, before) = cluster.disk(1);
     cluster.groups(&[1]);
     cluster.has_file("/file", &[1]);
+    cluster.settles(&[(node, 1)]);
     let standby = Standby::of(&kv);
     standby.hears(&cluster);
     let old = standby.opens("/file").unwrap().capability;
     let after = cluster.boots(node, 9).unwrap();
     assert_ne!(before, after);
+    cluster.settles(&[(node, 1)]);
     assert_eq!(standby.opens("/file").unwrap().capability, old, "the disk server will refuse it");
     assert_ne!(opens_at_active(&cluster, "/file").unwrap().capability, old);
     standby.hears(&cluster);
@@ -91,9 +105,10 @@ fn a_capability_is_of_the_session_that_the_standby_knows() {
 fn nobody_is_sent_to_a_replica_that_is_being_fenced() {
     let kv = Arc::new(MemoryKv::new());
     let cluster = Cluster::on(Arc::clone(&kv));
-    cluster.disk(1);
+    let (node, _) = cluster.disk(1);
     cluster.groups(&[1]);
     cluster.has_file("/file", &[1]);
+    cluster.settles(&[(node, 1)]);
     let standby = Standby::of(&kv);
     let state = cluster.manager.cluster_state(node::Committed::default());
     let object = opens_at_active(&cluster, "/file").unwrap().object;
