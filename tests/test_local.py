@@ -460,7 +460,7 @@ def test_a_database_of_its_own(local):
     assert local.done("kill", "database", "manager", "disk1").count("was killed") == 3
     assert children and not any(runs(pid) for pid in children)
     refused = local.command("start", "manager")
-    assert refused.returncode == UNREACHABLE and "manager did not start" in refused.stderr, refused.stderr
+    assert refused.returncode == UNREACHABLE and "its database is not running" in refused.stderr, refused.stderr
     assert local.up("--database") == address
     assert {**local.database(), "pid": 0} == {**database, "pid": 0}
     assert asked(local, "file", "/kept")["object"]["len"] == 4000

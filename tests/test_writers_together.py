@@ -17,6 +17,8 @@ from content import KIB, MIB, content, write
 from harness import WEIR_BIN, Weir, remove
 from raw import Raw
 
+pytestmark = pytest.mark.managers_ok
+
 BLOCK = 64 * KIB
 APPENDING = raw.OPEN_APPEND | raw.OPEN_UPDATE
 
@@ -250,8 +252,6 @@ import os, sys, time
 os.environ.update(XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="30", XRD_STREAMERRORWINDOW="2", XRD_TIMEOUTRESOLUTION="1")
 from XRootD import client
 from XRootD.client.flags import OpenFlags
-
-pytestmark = pytest.mark.managers_ok
 
 url, half, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 # Two files of one process share its connection.

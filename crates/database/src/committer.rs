@@ -290,22 +290,23 @@ impl Committer {
         if let Some(sent) = signs.confirmed {
             self.place.own.confirmed(sent);
         }
-        let Run { ran, mut writes, mut is_begun, mut trusts_cache } = run?;
+        let Run { ran, mut writes, mut is_begun, trusts_cache } = run?;
         // Operations for which the batch has no room.
         let rest = part.requests.split_off(ran.len());
         if !rest.is_empty() {
             parts.push_front(Part::new(rest));
         }
         let changes = writes.take();
-        if is_begun && signs.is_sent && !changes.is_empty() {
+        // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
+        let is_proven = !trusts_cache || self.place.own.has_lease(Instant::now());
+        let needs_no_batch = changes.is_empty() && is_proven;
+        if is_begun && signs.is_sent && !needs_no_batch {
             // The row has changed since the transaction began, which the database would take for a collision. What was read stays right for as long as
             // nobody else commits, and the next transaction proves that.
             session.end_unchanged().map_err(|error| self.undone(session, error))?;
-            (is_begun, trusts_cache) = (false, true);
+            is_begun = false;
         }
-        // What was decided by what is known counts only if nobody else has committed since. A batch proves it, also an empty one.
-        let is_proven = !trusts_cache || self.place.own.has_lease(Instant::now());
-        let committed = if changes.is_empty() && is_proven {
+        let committed = if needs_no_batch {
             let ended = if is_begun { session.end_unchanged() } else { Ok(()) };
             ended.map_or_else(Commit::Undone, |()| Commit::Done)
         } else {

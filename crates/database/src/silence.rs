@@ -31,9 +31,14 @@ impl Silent {
 /// [`DatabaseError::InUse`]: there was a sign of life. Those of the database.
 pub(crate) fn wait_for_silence(connection: &mut Connection, name: Option<&str>) -> Result<Silent, DatabaseError> {
     let first = look(connection, name)?;
-    let since = Instant::now();
+    let (mut since, mut looked) = (Instant::now(), Instant::now());
     loop {
         let now = look(connection, name)?;
+        // While the database stood still, nobody could give a sign of life.
+        if looked.elapsed() > Terms::DEFAULT.gap {
+            since = Instant::now();
+        }
+        looked = Instant::now();
         // The process has given the place up meanwhile.
         let is_given_up = |found: &Found| found.iter().all(|(_, row, _)| row.process.is_empty());
         if is_given_up(&now) {

@@ -220,12 +220,17 @@ impl DiskServer {
     }
 
     /// The manager that clients are sent to: the active one. While this server has no lease, that one may be gone, and a client would try
-    /// it for minutes: another manager, if one is known, asks clients to wait until one is active, and then sends them there.
+    /// it for minutes: another manager, if one is known, asks clients to wait until one is active, and then sends them there. Each second it is another one
+    /// of them: nobody knows here which of them are there.
     #[must_use]
     pub fn manager_for_clients(&self) -> Option<(String, u16)> {
         let managers = self.managers();
-        let is_doubtful = managers.len() > 1 && !self.view(self.world.now()).lease.is_valid;
-        managers.into_iter().nth(usize::from(is_doubtful))
+        let (now, others) = (self.world.now(), managers.len().saturating_sub(1) as u64);
+        if others == 0 || self.view(now).lease.is_valid {
+            return managers.into_iter().next();
+        }
+        let turn = usize::try_from(now.0.as_secs() % others).unwrap_or_default();
+        managers.into_iter().nth(1 + turn)
     }
 
     /// The addresses of managers for clients: that of the active one first, and each once.

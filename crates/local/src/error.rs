@@ -62,6 +62,9 @@ pub enum LocalError {
     /// The node cannot be killed, because it is not running.
     #[error("{name} is not running")]
     NotRunning { name: String },
+    /// A manager waits for its database, and nothing starts that.
+    #[error("{name} cannot start: its database is not running; `weir local start database {name}` starts both")]
+    DatabaseDown { name: String },
     /// The node started and then ended.
     #[error("{name} did not start ({how}). Its log, {log}, ends:\n{end}")]
     Ended { name: String, how: String, code: Option<i32>, log: PathBuf, end: String },
@@ -91,6 +94,7 @@ impl LocalError {
         match self {
             Self::None { .. } | Self::Foreign { .. } | Self::Plan { .. } | Self::DataGone { .. } => Exit::DataDirectory,
             Self::Listen { .. } => Exit::Listen,
+            Self::DatabaseDown { .. } => Exit::Unreachable,
             Self::TooMany { .. }
             | Self::ListensElsewhere { .. }
             | Self::NamesElsewhere { .. }

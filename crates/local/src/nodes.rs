@@ -167,6 +167,10 @@ impl Nodes {
             let path = path.to_owned();
             move |source| LocalError::Io { what, path, source }
         };
+        let is_down = self.plan.own().is_some_and(|own| self.process(own).is_none());
+        if node.kind() == Kind::Manager && is_down {
+            return Err(LocalError::DatabaseDown { name: node.name.clone() });
+        }
         self.make_run_dir()?;
         let (ready, log) = (self.in_run(node, "ready"), self.log(node));
         let out = File::create(&ready).map_err(io("write", &ready))?;

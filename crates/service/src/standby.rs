@@ -132,13 +132,15 @@ impl Service {
         }
     }
 
-    /// Whether this is a standby manager, and the last of the hosts that the client has tried is the active one, and no disk server. XrdCl comes back
-    /// from there after some errors, `NotFound` among them: whoever redirects it again sends it round in circles.
+    /// Whether this is a standby manager, and the last of the hosts that the client has tried is the active one. XrdCl comes back from there after some
+    /// errors, `NotFound` among them: whoever redirects it again sends it round in circles. `is_for_data`: the client may also have been at a disk server
+    /// on that host, so it counts only if there is none.
     #[must_use]
-    pub fn comes_from_active(&self, tried: &[String]) -> bool {
+    pub fn comes_from_active(&self, tried: &[String], is_for_data: bool) -> bool {
         let (Role::Standby(standby), Some(last)) = (&self.role, tried.last()) else { return false };
         let is_active = standby.active.get().is_some_and(|(host, _)| host == *last);
-        is_active && !standby.reads.get().is_some_and(|manager| manager.has_servers_at(last))
+        let may_be_disk_server = || standby.reads.get().is_none_or(|manager| manager.has_servers_at(last));
+        is_active && !(is_for_data && may_be_disk_server())
     }
 
     /// The inode, unless this is a standby manager and only the active one knows the length of the file.

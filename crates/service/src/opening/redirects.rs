@@ -76,7 +76,11 @@ impl Service {
             Ok(to) => Err(Error::redirect(to)),
             Err(error) => {
                 let error = Err(Error::of_opening(&open.path, &error));
-                if self.comes_from_active(&open.hints.tried) { error } else { self.unless_active_knows_more(error) }
+                if self.comes_from_active(&open.hints.tried, true) {
+                    error
+                } else {
+                    self.unless_active_knows_more(error)
+                }
             }
         });
     }

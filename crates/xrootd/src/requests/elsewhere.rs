@@ -104,7 +104,9 @@ impl Connection {
             | Request::Truncate(Truncate { target: Target::Path(target), .. }) => target,
             _ => return None,
         };
-        if !self.front.service.comes_from_active(&hints_of(target).tried) {
+        // Clients come here from disk servers, too, with requests for data.
+        let is_for_data = matches!(request, Request::Open(_) | Request::Truncate(_));
+        if !self.front.service.comes_from_active(&hints_of(target).tried, is_for_data) {
             return None;
         }
         let reasons = target.get(b"triedrc")?;
@@ -119,11 +121,12 @@ impl Connection {
         Some(RequestError::new(number, format!("The active manager refused a request for {path}: {why}")))
     }
 
-    /// The answer to a request that was sent to the active manager twice just before.
+    /// The answer to a request that was sent to the active manager again and again just before.
     fn goes_in_circles(&mut self, request: &Request) -> Option<RequestError> {
         let is_again = self.sent_away.note(Instant::now(), request);
         is_again.then(|| {
-            let text = "The active manager refused this request twice; ask it directly, and it will say why";
+            let text =
+                "The active manager sends this request back here again and again; ask it directly, and it will say why";
             RequestError::new(ErrorNumber::SERVER_ERROR, text)
         })
     }
