@@ -63,6 +63,13 @@ impl Service {
         answer: impl Answer<T>,
     ) {
         let elsewhere = || Err(standby.active.elsewhere());
+        // A disk server sends clients away that has just lost its lease, which is not known here yet. Who is sent back there goes round in circles.
+        let comes_from_active = self.comes_from_active(&open.hints.tried, true);
+        let Hints { comes_again, same_object, capability, .. } = &open.hints;
+        let comes_back = *comes_again || same_object.is_some() || capability.is_some();
+        if comes_back && !comes_from_active {
+            return answer.give(elsewhere());
+        }
         let (Intent::Read, None, Some(manager)) = (open.intent, self.reads_elsewhere(caller), standby.reads()) else {
             return answer.give(elsewhere());
         };
@@ -76,11 +83,7 @@ impl Service {
             Ok(to) => Err(Error::redirect(to)),
             Err(error) => {
                 let error = Err(Error::of_opening(&open.path, &error));
-                if self.comes_from_active(&open.hints.tried, true) {
-                    error
-                } else {
-                    self.unless_active_knows_more(error)
-                }
+                if comes_from_active { error } else { self.unless_active_knows_more(error) }
             }
         });
     }
