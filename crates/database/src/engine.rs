@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::signs_of_life::{SignedRow, SignsOfLife};
 use crate::silence::wait_for_silence;
-use crate::snapshot::{Snapshot, Source};
+use crate::snapshot::{Own, Snapshot, Source};
 use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
 
@@ -254,7 +254,8 @@ impl Postgres {
     }
 
     fn source(&self, may_be_cached: bool) -> Source<'_> {
-        Source { pool: &self.pool, cache: &self.cache, lease: &self.lease, may_be_cached, follows: None }
+        let own = Own { cache: &self.cache, lease: &self.lease, may_be_cached };
+        Source { pool: &self.pool, own: Some(own), follows: None }
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use kv::{Chain, ScanOrder, Visit};
+use kv::{Chain, OwnedEntry, ScanOrder, Visit};
 
 use crate::chains::{beginning_with, walk_chain};
 use crate::needs::Range;
@@ -203,6 +203,16 @@ impl Fetched {
             Scanned::Done => None,
             Scanned::Missing { start, end } => Some(Range { start, end, order: range.order, most: left }),
         }
+    }
+
+    /// The known entries with `start <= key < end` in order, for a visitor that may read more while it visits them.
+    pub(crate) fn entries_between(&self, (start, end): (&[u8], &[u8]), order: ScanOrder) -> (Vec<OwnedEntry>, Scanned) {
+        let mut entries = Vec::new();
+        let scanned = self.scan(start, end, order, &mut |key, value| {
+            entries.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        });
+        (entries, scanned)
     }
 
     /// Visits the known entries with `start <= key < end` in order.

@@ -1,7 +1,6 @@
 //! What the operations of a batch read: what is known, and a list of what must be fetched.
 
 use std::cell::{Cell, RefCell};
-use std::ops::ControlFlow;
 
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
 
@@ -107,11 +106,7 @@ impl Read for Pending<'_> {
         let (mut start, mut end) = (start.to_vec(), end.to_vec());
         loop {
             // The visitor may read more, so nothing is borrowed while it runs.
-            let mut visited: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-            let scanned = self.known.borrow().scan(&start, &end, order, &mut |key, value| {
-                visited.push((key.to_vec(), value.to_vec()));
-                ControlFlow::Continue(())
-            });
+            let (visited, scanned) = self.known.borrow().entries_between((&start, &end), order);
             for (key, value) in &visited {
                 if visit(key, value).is_break() {
                     return Ok(());

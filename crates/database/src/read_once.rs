@@ -1,14 +1,11 @@
 //! A look at the entries by a process that has no committer's place.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kv::Read;
-use parking_lot::Mutex;
 
 use crate::DatabaseAddress;
-use crate::cache::{Cache, Seen};
-use crate::place_lease::{OwnLease, Terms};
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::snapshot::{Snapshot, Source};
@@ -19,8 +16,5 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Reads one state of the entries. Changes nothing, and disturbs no process that commits. `work` gets the errors of the database from what it reads.
 pub fn read_once<T>(address: &DatabaseAddress, work: impl FnOnce(&dyn Read) -> T) -> T {
     let pool = Pool::new(Arc::new(Connector::new(address.clone(), Limits::LOOK)), 1, PATIENCE);
-    // Nothing is known without the database.
-    let cache = Cache::new(Seen { batch: 0, fence: 0 }, 0);
-    let lease = Mutex::new(OwnLease::new(Terms::DEFAULT, Instant::now()));
-    work(&Snapshot::new(Source { pool: &pool, cache: &cache, lease: &lease, may_be_cached: false, follows: None }))
+    work(&Snapshot::new(Source { pool: &pool, own: None, follows: None }))
 }

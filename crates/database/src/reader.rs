@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use kv::{Durability, Kv, KvError, Op, OpDone, Read};
-use parking_lot::Mutex;
 
-use crate::cache::{Cache, Seen};
-use crate::place_lease::{OwnLease, Terms};
+use crate::cache::Seen;
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::snapshot::{Snapshot, Source};
@@ -21,10 +18,6 @@ use crate::{DatabaseAddress, PostgresConfig};
 pub struct PostgresReader {
     connector: Arc<Connector>,
     pool: Pool,
-    /// Empty: what another process changes is known from the database alone.
-    cache: Cache,
-    /// None is held.
-    lease: Mutex<OwnLease>,
 }
 
 impl PostgresReader {
@@ -35,10 +28,7 @@ impl PostgresReader {
         let connector = Arc::new(Connector::new(address.clone(), Limits::LOOK));
         connector.acknowledged.begin_to_follow(name);
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
-        let now = Instant::now();
-        let mut lease = OwnLease::new(Terms::DEFAULT, now);
-        lease.end(now);
-        Self { connector, pool, cache: Cache::new(Seen { batch: 0, fence: 0 }, 0), lease: Mutex::new(lease) }
+        Self { connector, pool }
     }
 
     /// Another process knows that so much is acknowledged. A server that lacks it is not read from any more.
@@ -55,13 +45,7 @@ impl PostgresReader {
 
 impl Kv for PostgresReader {
     fn snapshot(&self) -> Box<dyn Read + Send + '_> {
-        Box::new(Snapshot::new(Source {
-            pool: &self.pool,
-            cache: &self.cache,
-            lease: &self.lease,
-            may_be_cached: false,
-            follows: Some(&self.connector.acknowledged),
-        }))
+        Box::new(Snapshot::new(Source { pool: &self.pool, own: None, follows: Some(&self.connector.acknowledged) }))
     }
 
     fn submit(&self, _: Durability, _: Op, done: OpDone) {

@@ -1,7 +1,6 @@
 //! Reading outside of changes: from what is known, and from a transaction that begins with the first entry that is not.
 
 use std::cell::RefCell;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use kv::{KvError, Prefetch, Read, ScanOrder, Visit};
@@ -26,14 +25,21 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// What a snapshot reads from.
 pub(crate) struct Source<'a> {
     pub(crate) pool: &'a Pool,
+    /// If this process makes the changes: what it knows of them.
+    pub(crate) own: Option<Own<'a>>,
+    /// If another process makes the changes: what readers have seen of them. A server that lacks some of that is not read from.
+    pub(crate) follows: Option<&'a Acknowledged>,
+}
+
+/// What the process knows that makes the changes.
+#[derive(Clone, Copy)]
+pub(crate) struct Own<'a> {
     /// What may be read without the database.
     pub(crate) cache: &'a Cache,
     /// While it is held, nobody else can have committed anything.
     pub(crate) lease: &'a Mutex<OwnLease>,
     /// Whether the reader can begin anew if what it has read from the cache does not go with the rest.
     pub(crate) may_be_cached: bool,
-    /// If another process makes the changes: what readers have seen of them. A server that lacks some of that is not read from.
-    pub(crate) follows: Option<&'a Acknowledged>,
 }
 
 struct State<'a> {
@@ -71,17 +77,17 @@ impl<'a> Snapshot<'a> {
 impl<'a> State<'a> {
     /// The reader will probably need this.
     fn announce(&mut self, source: &Source<'a>, needs: Needs) -> Result<(), KvError> {
-        if !self.uses_cache(source) {
-            return self.fetch(source, &needs);
-        }
-        self.is_supplied(source, |found| source.cache.supply_part(For::Reader, &needs, found));
+        let Some(own) = self.usable(source) else { return self.fetch(source, &needs) };
+        self.is_supplied(own, |found| own.cache.supply_part(For::Reader, &needs, found));
         self.announced.add_needs(needs, &self.known);
         Ok(())
     }
 
     /// Makes `needs` known.
     fn obtain(&mut self, source: &Source<'a>, needs: Needs) -> Result<(), KvError> {
-        if self.is_supplied(source, |found| source.cache.supply(For::Reader, &needs, found)) {
+        if let Some(own) = self.usable(source)
+            && self.is_supplied(own, |found| own.cache.supply(For::Reader, &needs, found))
+        {
             return Ok(());
         }
         // What was announced should have it.
@@ -93,20 +99,18 @@ impl<'a> State<'a> {
         if needs.is_empty() { Ok(()) } else { self.fetch(source, &needs) }
     }
 
-    fn uses_cache(&self, source: &Source<'a>) -> bool {
-        self.session.is_none() && source.may_be_cached
+    /// What may supply entries now.
+    fn usable(&self, source: &Source<'a>) -> Option<Own<'a>> {
+        source.own.filter(|own| own.may_be_cached && self.session.is_none())
     }
 
     /// Whether the cache could `supply` something, as of the same state as everything before.
-    fn is_supplied(&mut self, source: &Source<'a>, supply: impl FnOnce(&mut Fetched) -> Option<i64>) -> bool {
-        if !self.uses_cache(source) {
-            return false;
-        }
+    fn is_supplied(&mut self, own: Own<'_>, supply: impl FnOnce(&mut Fetched) -> Option<i64>) -> bool {
         let mut found = Fetched::default();
         let Some(batch) = supply(&mut found) else { return false };
         let before = self.as_of.unwrap_or(batch);
         // The lease is looked at last: what was known then was exact.
-        if !source.cache.is_unchanged(&self.known, before, batch) || !source.lease.lock().at(Instant::now()).is_held() {
+        if !own.cache.is_unchanged(&self.known, before, batch) || !own.lease.lock().at(Instant::now()).is_held() {
             return false;
         }
         self.known.absorb(found);
@@ -141,7 +145,7 @@ impl<'a> State<'a> {
             match fetched {
                 Ok(at) => {
                     self.session = Some(pooled);
-                    return self.has_fetched(source, at, found);
+                    return self.has_fetched(source.own.zip(at), found);
                 }
                 // The connection broke while nobody used it. Nothing was read yet, so another one will do.
                 Err(error @ DatabaseError::Unavailable { .. }) => {
@@ -160,12 +164,12 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The transaction has begun, and `found` is what it has read first. It sees the committer `at` that batch.
-    fn has_fetched(&mut self, source: &Source<'a>, at: Option<Seen>, found: Fetched) -> Result<(), KvError> {
-        let at = at.filter(|at| source.cache.saw(*at));
+    /// The transaction has begun, and `found` is what it has read first. `seen`: what this process knows, and the batch of it that the transaction sees.
+    fn has_fetched(&mut self, seen: Option<(Own<'_>, Seen)>, found: Fetched) -> Result<(), KvError> {
+        let seen = seen.filter(|(own, at)| own.cache.saw(*at));
         if let Some(before) = self.as_of.take() {
-            let is_same = at.is_some_and(|Seen { batch, .. }| {
-                source.cache.wait_for(batch, COMMITTED) && source.cache.is_unchanged(&self.known, before, batch)
+            let is_same = seen.is_some_and(|(Own { cache, .. }, Seen { batch, .. })| {
+                cache.wait_for(batch, COMMITTED) && cache.is_unchanged(&self.known, before, batch)
             });
             // What was read before is not of the transaction's state. Whoever reads begins anew.
             if !is_same {
@@ -173,8 +177,8 @@ impl<'a> State<'a> {
                 return Err(mixed());
             }
         }
-        if let Some(at) = at {
-            source.cache.learn(at, &found);
+        if let Some((own, at)) = seen {
+            own.cache.learn(at, &found);
         }
         self.known.absorb(found);
         Ok(())
@@ -221,11 +225,7 @@ impl Read for Snapshot<'_> {
         // The first entries are remembered: small ranges are read more than once.
         loop {
             // The visitor may read more, so nothing is borrowed while it runs.
-            let mut visited: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-            let scanned = self.state.borrow().known.scan(&start, &end, order, &mut |key, value| {
-                visited.push((key.to_vec(), value.to_vec()));
-                ControlFlow::Continue(())
-            });
+            let (visited, scanned) = self.state.borrow().known.entries_between((&start, &end), order);
             for (key, value) in &visited {
                 if visit(key, value).is_break() {
                     return Ok(());

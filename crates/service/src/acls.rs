@@ -4,12 +4,9 @@ use namespace::{AclEdit, AclTextError, Chown, Named, Operation, SetAcl, acl_text
 use types::{ErrorCode, NsPath, PrincipalId, PrincipalKind};
 
 use crate::audit::About;
-use crate::caller::Caller;
+use crate::caller::{Caller, NOBODY};
 use crate::error::Error;
 use crate::service::Service;
-
-/// Stands for a user or a group that does not exist, to find out what somebody may do. Nobody gets this number.
-const NOBODY: PrincipalId = PrincipalId(u32::MAX);
 
 /// How a text changes the ACLs of a file or directory, as setfacl(1) does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -34,7 +34,7 @@ pub struct Principal {
     pub name: Option<Arc<str>>,
 }
 
-/// The number of those who have none.
+/// Stands for a user or a group without a number, and for one that does not exist. Nobody gets this number.
 pub(crate) const NOBODY: PrincipalId = PrincipalId(u32::MAX);
 
 impl Principal {

@@ -109,8 +109,8 @@ fn begin(
         Err(request_error) => return Err((request_error, reply)),
     };
     let elsewhere = match entry.op {
-        Op::Create { .. } => None,
-        Op::Stat => service.reads_elsewhere(&session.caller()),
+        // The service sends the client away itself, if it must.
+        Op::Create { .. } | Op::Stat => None,
         Op::Remove | Op::Open { .. } | Op::Unknown(_) => service.names_elsewhere(),
     };
     if let Some(elsewhere) = elsewhere {

@@ -73,7 +73,6 @@ pub(crate) struct Coordinator {
     own: NodeId,
     others: OtherManagers,
     terms: LeaseTerms,
-    clock: CapabilityClock,
     state: Tracked<CoordinatorState>,
     /// Replaced as a whole, under the lock of `state`.
     published: PublishedView,
@@ -166,7 +165,6 @@ impl Coordinator {
             own: settings.node,
             others,
             terms: settings.terms,
-            clock,
             state: Tracked::new(state),
             published,
             groups: Tracked::new(groups),

@@ -282,7 +282,7 @@ impl Coordinator {
         };
         if let Some(registered) = registered {
             tracing::info!(node = %request.node, session = %registered.session, boot_generation = registered.boot_generation.0, "a disk server is there");
-            let (terms, wall) = (self.terms, self.clock.time(now));
+            let (terms, wall) = (self.terms, self.view().clock.time(now));
             self.world.tell(request.node, ToServer::Registered { registered, terms, wall });
         }
     }
@@ -293,7 +293,7 @@ impl Coordinator {
             return;
         }
         let is_good = self.lock().renew(now, node, session);
-        let wall = self.clock.time(now);
+        let wall = self.view().clock.time(now);
         self.world.tell(
             node,
             match is_good {
