@@ -231,6 +231,12 @@ impl IdSource {
         next(&mut self.numbers.lock().objects).map(ObjectId).ok_or(NsError::OutOfNumbers)
     }
 
+    /// The lowest number that an object can have which this run makes from now on.
+    #[must_use]
+    pub fn upcoming_object(&self) -> ObjectId {
+        ObjectId(self.numbers.lock().next_object())
+    }
+
     /// Adds a range whose transaction is on the disk.
     pub(crate) fn add(&self, range: TakenRange) {
         let mut numbers = self.numbers.lock();

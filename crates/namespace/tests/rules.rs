@@ -272,6 +272,36 @@ fn restarted_copy_replaces_only_its_own_unfinished_file() {
 }
 
 #[test]
+fn restart_that_the_same_client_has_overtaken_drops_nothing() {
+    let w = World::new();
+    let now = || Some(w.ns.ids().upcoming_object());
+    for (path, posc) in [("/f", false), ("/posc", true)] {
+        let restart = |received_before| ns::OpenWrite {
+            restarted: true,
+            received_before,
+            posc,
+            ..open(path, WriteMode::Replace, 1)
+        };
+        w.change(ns::OpenWrite { posc, ..open(path, WriteMode::NewOnly, 1) }).unwrap();
+        let early = now();
+        let second = w.change(restart(now())).unwrap();
+        assert_eq!(w.refusal(restart(early)), ErrorCode::Stale, "{path}");
+        let third = w.change(restart(now())).unwrap();
+        assert_eq!(third.dropped, [second.object], "{path}: it was received after that");
+    }
+    // The same for a file whose writer has ended meanwhile.
+    let restart =
+        |received_before| ns::OpenWrite { restarted: true, received_before, ..open("/g", WriteMode::NewOnly, 1) };
+    let first = w.change(open("/g", WriteMode::NewOnly, 1)).unwrap();
+    let early = now();
+    let second = w.change(restart(now())).unwrap();
+    assert_eq!(second.dropped, [first.object]);
+    w.change(ns::Interrupt { writer: second.writer, kept_len: 1 }).unwrap();
+    assert_eq!(w.refusal(restart(early)), ErrorCode::Stale);
+    assert_eq!(w.change(restart(now())).unwrap().dropped, [second.object]);
+}
+
+#[test]
 fn overwrite_that_ends_before_its_first_byte_leaves_nothing() {
     let w = World::new();
     w.file("/f", 5);

@@ -61,7 +61,8 @@ impl OpenService {
         op: OpenWrite,
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
-        let op = OpenWrite { boot: ANY_BOOT, ..op };
+        let received_before = Some(self.names.namespace().ids().upcoming_object());
+        let op = OpenWrite { boot: ANY_BOOT, received_before, ..op };
         let opening = Opening { open_request, op, answer: Box::new(answer) };
         // This comes before an existing open write moves to another store.
         let what = || opening.op.path.to_string();

@@ -132,6 +132,9 @@ fn open_over(
         return exists();
     }
     let restarts = own_unfinished && !request.posc;
+    if restarts {
+        not_overtaken(request, content.object)?;
+    }
     let operations = if restarts { request.operations() } else { &[PathOperation::ModifyFile] };
     if !planted::is(Bug::CreatingReplaces) {
         place.permit(&ctx.actor, operations, path)?;
@@ -148,6 +151,17 @@ fn open_over(
             let target = Target { parent, name, replaces, access, may_create };
             new_upload(txn, ctx, request, key, target)
         }
+    }
+}
+
+/// Refuses a request if the client has made `object`, which it would drop, after the server had received this request.
+fn not_overtaken(request: &OpenWrite, object: ObjectId) -> Result<(), NsError> {
+    match request.received_before {
+        Some(later) if object >= later => {
+            let why = "the same client has opened it again since it sent this request";
+            Err(NsError::Stale { what: request.path.to_string(), why })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -302,6 +316,7 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
     let mut dropped = Vec::new();
     for writer in crate::find_writer(txn, &request.client, &request.path)? {
         let WriterKind::Upload(upload) = writer.kind else { continue };
+        not_overtaken(request, writer.object)?;
         if let Some(record) = UploadRecord::get(txn, upload)? {
             crate::writers::uploads::permit_own(ctx, &record)?;
             record.delete(txn)?;

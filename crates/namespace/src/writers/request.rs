@@ -62,6 +62,10 @@ pub struct OpenWrite {
     /// open the name again while the first handle is detached. The open may replace the client's own unfinished file or upload, and fences its
     /// handle.
     pub restarted: bool,
+    /// If the server may carry out a later request before this one (a manager first makes the group of a new file): the lowest number of an object that
+    /// was made after the server had received it ([`crate::IdSource::upcoming_object`]). A restart that the same client has overtaken with a later open
+    /// would drop what the later one has written; it is refused with [`crate::NsError::Stale`].
+    pub received_before: Option<ObjectId>,
     /// After a boot: the store's report about the writer's object ([`crate::find_writer`] tells which to ask about).
     pub recovered: Option<RecoveredWrite>,
     /// The wish to resume; with [`WriteMode::Update`] only.
@@ -119,6 +123,7 @@ impl OpenWrite {
             boot,
             expected_len: None,
             restarted: false,
+            received_before: None,
             recovered: None,
             resume: None,
             placement: Placement::single_node(),

@@ -598,6 +598,7 @@ impl World {
             boot: BootId(open.boot),
             expected_len: open.expected,
             restarted: open.restarted,
+            received_before: None,
             recovered: open.recovered.map(|(object, all_there, kept_len)| ns::RecoveredWrite {
                 object: ObjectId(real_object(&self.pairs, object)),
                 all_there,

@@ -331,6 +331,7 @@ impl Service {
             // A redirected client may come back with the same request, because that server has restarted or is
             // unreachable. It then finds its own open write.
             restarted: hints.comes_again,
+            received_before: None,
             recovered: None,
             resume: if how == WriteMode::Update { resume } else { None },
             placement: types::Placement::single_node(),
