@@ -204,7 +204,7 @@ impl Client {
             State::Write(_) if !is_calm && env.rng.random_ratio(1, 3000) => self.vanish(model, env),
             State::Write(writing) => match writing.step {
                 Step::Wait { until } if now >= until => self.open(model, env),
-                Step::Open { since, .. } if now.since(since) >= patience => {
+                Step::Open { since, .. } if now.since(since) >= PATIENCE => {
                     self.ask_another();
                     self.open(model, env);
                 }

@@ -399,10 +399,13 @@ impl World {
             2 => database.lock().break_connections(),
             3 => database.lock().collide(times),
             4..6 if loses => {
-                let had_place = database.lock().process();
+                let had = {
+                    let database = database.lock();
+                    (database.process(), database.batch())
+                };
                 database.lock().fail_over(usize::try_from(times).unwrap_or(1));
                 self.turns.away_until = self.now + away;
-                self.look_at_loss(&database, &had_place);
+                self.look_at_loss(&database, &had);
             }
             _ => {
                 database.lock().fail_over(0);
@@ -411,10 +414,15 @@ impl World {
         }
     }
 
-    fn look_at_loss(&mut self, database: &Mutex<SimDatabase>, had_place: &[u8]) {
+    /// `had`: who had the place before the failover, and the last batch then.
+    fn look_at_loss(&mut self, database: &Mutex<SimDatabase>, had: &(Vec<u8>, i64)) {
         let batches = self.turns.acknowledged - database.lock().batch();
-        let has_place = database.lock().process();
-        if batches <= 0 && has_place == had_place {
+        let has = {
+            let database = database.lock();
+            (database.process(), database.batch())
+        };
+        // A batch that nobody has acknowledged may be lost; a standby that has seen it says so all the same.
+        if batches <= 0 && has == *had {
             return;
         }
         self.tell(|| format!("the database has lost {batches} acknowledged batches"));
