@@ -100,6 +100,16 @@ def test_older_and_newer_nodes_are_told_who_is_behind(cluster, early, tmp_path):
     assert len(cluster.whole_on("/both/after")) == 2
 
 
+@pytest.mark.parametrize("words", ["tried=nobody.example.org", "CAPABILITY"])
+def test_a_client_that_is_sent_back_again_and_again_waits(cluster, early, words):
+    """XrdCl gives up after 16 redirects: within milliseconds, if a disk server and the manager disagree for a moment."""
+    with raw.Raw.to(cluster.manager) as there:
+        path = f"/one/early?{words.replace('CAPABILITY', early[2])}"
+        answers = [there.ask_open(path).status for _ in range(7)]
+        assert answers == [raw.REDIRECT] * 6 + [raw.WAIT], answers
+        assert there.ask_open(path).status == raw.REDIRECT, "it has waited"
+
+
 def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_path):
     path, dealt = "/one/away", "/dealt/away"
     for each in (path, dealt):

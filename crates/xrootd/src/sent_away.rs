@@ -1,9 +1,11 @@
-//! Requests that a standby manager has sent to the active one, to notice those that come back again and again.
+//! Requests that a manager has sent to another server, to notice those that come back again and again.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use wire::request::{Fattr, FattrOp, QueryKind, Request, Target};
+
+use crate::from_wire::capability_of;
 
 /// A client that goes round in circles asks the same within milliseconds.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -36,8 +38,11 @@ impl SentAway {
             Request::Fattr(Fattr { target: Target::Path(target), op: FattrOp::Get(_) | FattrOp::List { .. } }) => {
                 ("fattr", 0, &*target.path)
             }
-            // The client says that it comes back. With some answers of the active manager that is not enough to know.
-            Request::Open(r) if r.target.get(b"tried").is_some() => ("open", 0, &*r.target.path),
+            // The client says that it comes back, or still has the capability with which it was sent away. With some answers of the active manager
+            // that is not enough to know.
+            Request::Open(r) if r.target.get(b"tried").is_some() || capability_of(&r.target).is_some() => {
+                ("open", 0, &*r.target.path)
+            }
             // The client says what the active manager has answered.
             _ => return false,
         };

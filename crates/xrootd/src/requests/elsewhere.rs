@@ -17,7 +17,7 @@ impl Connection {
     /// the file here again, without end.
     pub(crate) fn at_manager(&mut self, request: &Request) -> Option<RequestError> {
         if self.front.service.has_names() {
-            return None;
+            return self.comes_back_again_and_again(request);
         }
         if self.front.service.is_standby() {
             return self.at_active_manager(request);
@@ -54,6 +54,17 @@ impl Connection {
 }
 
 impl Connection {
+    /// In a manager: has the client of an open wait that comes back again and again. The disk server that this manager chooses may know for a moment
+    /// what this manager does not know yet, or the other way round, and XrdCl gives up after 16 redirects, which takes it milliseconds.
+    fn comes_back_again_and_again(&mut self, request: &Request) -> Option<RequestError> {
+        let is_again = matches!(request, Request::Open(_)) && self.sent_away.note(Instant::now(), request);
+        is_again.then(|| {
+            let text =
+                "Disk servers have sent this client back again and again; they and the manager soon agree".into();
+            RequestError::Wait { seconds: 1, text }
+        })
+    }
+
     /// The same in a standby manager. A client that comes back with the capability of a disk server goes on to the active manager, too.
     fn at_active_manager(&mut self, request: &Request) -> Option<RequestError> {
         let service = &self.front.service;
