@@ -128,8 +128,8 @@ class Client(threading.Thread):
         except Exception as failure:  # the thread that joins this one raises it
             self.failure = failure
 
-    def new_path(self) -> str:
-        return f"{ROOT}/{self.pick.choice(PLACES)}/{self.number}-{self.count}"
+    def new_path(self, place: str = "") -> str:
+        return f"{ROOT}/{place or self.pick.choice(PLACES)}/{self.number}-{self.count}"
 
     def file(self) -> str | None:
         """A file of which is known what it has."""
@@ -174,7 +174,8 @@ class Client(threading.Thread):
 
     def rename(self) -> None:
         if path := self.file():
-            new = self.new_path()
+            # A file keeps its number of replicas, so it stays where as many are wanted.
+            new = self.new_path(path.removeprefix(f"{ROOT}/").partition("/")[0])
             self.change("rename", {path: None, new: self.known.settled()[path]}, ["xrdfs", self.one, "mv", path, new])
 
     def remove(self) -> None:
