@@ -6,6 +6,8 @@ servers. PostgreSQL has its defaults: it syncs each commit. Prints the table, an
     bench/database.py --only batches  files of 4 KiB by weir's own client, hundreds in one request
     bench/database.py --only phases   create, stat and open+read+close by 8 threads of the stock client
     bench/database.py --only listing  a directory of 100,000 entries with attributes, by weir's own client
+    bench/database.py --only growth   creates in a database that has grown to --files files, beside an empty one, and bytes a file
+    bench/database.py --only scale    two and three managers beside one, on a database that answers late
     bench/database.py --only pauses   how long clients of three managers wait when one of them, or the database's primary, is killed
 """
 
@@ -24,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import cluster_rates  # noqa: E402
 import machine  # noqa: E402
 import manager_pauses  # noqa: E402
+import several_managers  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from clusters import Processes  # noqa: E402
 from harness import WEIR_BIN  # noqa: E402
@@ -35,7 +38,9 @@ CLIENTS, BATCHED = 4, 5000
 THREADS, FILES, DIRS, BYTES = 8, 10_000, 100, 4096
 PASSES = {"create": 1, "stat": 4, "read": 2}
 ENTRIES = 100_000
-PAUSES = "pauses"
+# Trees of empty files that one `weir cp` copies, and how many of them are measured at the beginning and at the end.
+TREE, TREES_MEASURED = 50_000, 3
+GROWTH, SCALE, PAUSES = "growth", "scale", "pauses"
 SYSTEMS = ["PostgreSQL", "embedded"]
 BARS = {
     "batches: creates [1/s]": "at least 0.3",
@@ -43,6 +48,8 @@ BARS = {
     "stat by 8 threads [1/s]": "at least 0.8",
     "read by 8 threads [1/s]": "at least 0.7",
     "listing [entries/s]": "at least 100,000 entries/s",
+    "creates [1/s]": "at least 0.8",
+    "bytes a file": "at most 600",
 }
 
 Clusters = dict[str, Cluster]
@@ -94,6 +101,40 @@ def listing(table: Table, clusters: Clusters, home: Path, runs: int) -> None:
             assert listed.count("\n") >= ENTRIES, listed[:1000]
 
 
+def growth(home: Path, files: int) -> str:
+    """Copies one tree again and again. The files are empty, so that the names are all that grows."""
+    tree = home / "grows"
+    for number in range(TREE):
+        path = tree / f"d{number % 50}/file-{number:06}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    rates = []
+    with Postgres(home / "growing") as postgres:
+        name = postgres.create_database()
+        url = postgres.url(database=name)
+        subprocess.run([str(WEIR_BIN), "db", "init", "--database", url], check=True)
+
+        def size() -> int:
+            return int(postgres.psql(f"select pg_database_size('{name}')"))
+
+        with Cluster(home / "grown", 1, database=url) as cluster:
+            before = size()
+            for number in range(max(files // TREE, 2 * TREES_MEASURED)):
+                begin = time.monotonic()
+                run([str(WEIR_BIN), "cp", "-q", "-r", str(tree), f"{cluster.url}/tree-{number}"])
+                rates.append(TREE / (time.monotonic() - begin))
+                print(f"{(number + 1) * TREE} files: {rates[-1]:.0f} creates/s", flush=True)
+            each = (size() - before) / (len(rates) * TREE)
+    full, empty = rates[-TREES_MEASURED:], rates[:TREES_MEASURED]
+    table = Table(f"A database with {len(rates) * TREE:,} files beside an empty one", ["full", "empty"], BARS)
+    for system, values in (("full", full), ("empty", empty)):
+        for value in values:
+            table.add("creates [1/s]", system, value)
+    sizes = Table("Its size", ["full"], BARS)
+    sizes.add("bytes a file", "full", each)
+    return "\n".join([table.markdown(), sizes.markdown()])
+
+
 PARTS: dict[str, Callable[[Table, Clusters, Path, int], None]] = {"batches": batches, "phases": phases, "listing": listing}
 
 
@@ -111,16 +152,21 @@ def rates(parts: list[str], home: Path, runs: int) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=[*PARTS, PAUSES], help="measure this part alone; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*PARTS, GROWTH, SCALE, PAUSES], help="measure this part alone; may be repeated")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--files", type=int, default=10_000_000, help="how many files the part `growth` makes")
     options = parser.parse_args()
-    chosen = options.only or [*PARTS, PAUSES]
+    chosen = options.only or [*PARTS, GROWTH, SCALE, PAUSES]
     tables = []
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
         home = Path(folder)
         home.chmod(0o755)
-        if parts := [part for part in chosen if part != PAUSES]:
+        if parts := [part for part in chosen if part in PARTS]:
             tables.append(rates(parts, home, options.runs).markdown())
+        if GROWTH in chosen:
+            tables.append(growth(home, options.files))
+        if SCALE in chosen:
+            tables.append(several_managers.scale(home, options.runs).markdown())
         if PAUSES in chosen:
             tables.append(manager_pauses.pauses(home, options.runs).markdown())
         about = "; ".join(f"{key}: {value}" for key, value in machine.describe(home, ROOT).items())

@@ -1,0 +1,114 @@
+"""What one, two and three managers on one database do in a second, with as many clients of the stock library for each of them, where each
+answer of the database takes a stated time. Without that time the processors of one machine would be the limit."""
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from managers import Managers, new_database  # noqa: E402
+from measure import load_program, run  # noqa: E402
+from postgres import Postgres  # noqa: E402
+from tables import Table  # noqa: E402
+
+LATENCY_SECONDS = 0.02
+THREADS, FILES, DIRS, BYTES = 8, 800, 8, 4096
+PASSES = {"create": 1, "read": 2, "stat": 2}
+COUNTS = {2: "two", 3: "three"}
+BARS = {"two": "at least 1.9", "three": "at least 2.8"}
+
+
+class Late:
+    """A way to a server on which each answer arrives later by `seconds`, however many are under way."""
+
+    def __init__(self, port: int, seconds: float):
+        self.target, self.seconds = port, seconds
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> "Late":
+        return self
+
+    def __exit__(self, *_) -> None:
+        # Wakes the thread that waits for a connection.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.target))
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._forward, args=(client, server, 0.0), daemon=True).start()
+            threading.Thread(target=self._forward, args=(server, client, self.seconds), daemon=True).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket, seconds: float) -> None:
+        waiting: deque[tuple[float, bytes]] = deque()
+        changed = threading.Condition()
+
+        def deliver() -> None:
+            while True:
+                with changed:
+                    changed.wait_for(lambda: waiting)
+                    due, data = waiting.popleft()
+                time.sleep(max(0.0, due - time.monotonic()))
+                try:
+                    sink.sendall(data) if data else sink.shutdown(socket.SHUT_WR)
+                except OSError:
+                    return
+                if not data:
+                    return
+
+        threading.Thread(target=deliver, daemon=True).start()
+        data = b"more"
+        while data:
+            try:
+                data = source.recv(1 << 16)
+            except OSError:
+                data = b""
+            with changed:
+                waiting.append((time.monotonic() + seconds, data))
+                changed.notify()
+
+
+def rate(cluster: Managers, phase: str, name: str) -> float:
+    """Operations a second of all clients: as many for each manager, under its own address."""
+
+    def load(number: int) -> float:
+        numbers = map(str, (THREADS, FILES, DIRS, BYTES, PASSES[phase]))
+        place = f"{cluster.managers[number].url}{name}-{number}"
+        return json.loads(run([str(load_program()), place, phase, *numbers]))["rate"]
+
+    with ThreadPoolExecutor(len(cluster.managers)) as pool:
+        return sum(pool.map(load, range(len(cluster.managers))))
+
+
+def scale(home: Path, runs: int) -> Table:
+    title = f"Several managers on a database whose answers take {LATENCY_SECONDS * 1000:.0f} ms more, {THREADS} stock clients for each"
+    rates: dict[tuple[str, int], list[float]] = {}
+    with Postgres(home / "late-postgres") as postgres, Late(postgres.port, LATENCY_SECONDS) as late:
+        for number in range(runs):
+            for count in (1, *COUNTS) if number % 2 == 0 else (*reversed(COUNTS), 1):
+                url = new_database(postgres).replace(f":{postgres.port}/", f":{late.port}/")
+                with Managers(home / f"late-{number}-{count}", 2, database=url, managers=count) as cluster:
+                    for phase in PASSES:
+                        rates.setdefault((phase, count), []).append(rate(cluster, phase, f"scale-{number}"))
+                        print(count, "managers,", phase, round(rates[phase, count][-1]), flush=True)
+    rows = {f"{COUNTS[count]} managers: {phase} [1/s]": (phase, count) for phase in PASSES for count in COUNTS}
+    table = Table(title, ["several", "one"], {row: BARS[COUNTS[count]] for row, (_, count) in rows.items()})
+    for row, (phase, count) in rows.items():
+        for several, one in zip(rates[phase, count], rates[phase, 1], strict=True):
+            table.add(row, "several", several)
+            table.add(row, "one", one)
+    return table
