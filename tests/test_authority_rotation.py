@@ -225,6 +225,7 @@ def test_a_backup_in_the_middle_brings_both_authorities_back(cluster, tmp_path):
     cluster.until(lambda: all("is not trusted any more" in disk.log_text() for disk in cluster.disks), SOON_SECONDS)
 
 
+@pytest.mark.long
 def test_a_backup_in_the_middle_that_is_restored_after_the_end_is_retired_again(cluster, tmp_path):
     cluster.weir("admin", "authority", "rotate", "--data", cluster.data)
     cluster.until(lambda: all_have_moved(cluster), SOON_SECONDS)

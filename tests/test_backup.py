@@ -91,7 +91,7 @@ def lose_the_namespace(server: Weir) -> None:
     shutil.rmtree(server.data / "namespace")
 
 
-@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.parametrize("end", [pytest.param("stopped", marks=pytest.mark.long), "killed"])
 def test_backups_under_load_and_a_lost_namespace(server, tmp_path, end):
     target = tmp_path / "backups"
     with Load(server, tmp_path) as load:

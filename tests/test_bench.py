@@ -428,6 +428,7 @@ targets = [1, 2]
 """
 
 
+@pytest.mark.long
 def test_jobs_robust_placement_and_iozones_thirteen(node, place, fs, tmp_path):
     fs("mkdir", f"{place}/bench").ok()
     disks = [tmp_path / name for name in ("first", "second")]

@@ -465,6 +465,7 @@ def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, dis
         assert list(disk.iterdir()) == []
 
 
+@pytest.mark.long
 def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
     campaign = tmp_path / "campaign.toml"
     with NetworkServer(tmp_path / "one", token=token) as one, NetworkServer(tmp_path / "two", token=token) as two:

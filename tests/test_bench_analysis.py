@@ -169,7 +169,7 @@ order = ["ordered", "unordered"]
 @pytest.mark.parametrize(
     "name, more, cache",
     [
-        (HZZ.name, "", "50kB"),
+        pytest.param(HZZ.name, "", "50kB", marks=pytest.mark.long),
         pytest.param("nanoAOD_2015_CMS_Open_Data_ttbar.root", "", "20MB", marks=pytest.mark.long),
         ("uproot-physlite-rntuple_v1-0-0-0.root", 'tree = "EventData"', "200kB"),
     ],

@@ -51,7 +51,7 @@ def dd_from_memory(path: Path, size: str) -> float:
 
 
 @pytest.mark.alone  # it compares rates
-@pytest.mark.parametrize(("direct", "streams", "file"), [("false", 1, "256MiB"), ("true", 4, "64MiB")])
+@pytest.mark.parametrize(("direct", "streams", "file"), [pytest.param("false", 1, "256MiB", marks=pytest.mark.long), ("true", 4, "64MiB")])
 def test_fio_says_the_same(direct, streams, file, tmp_path):
     place = tmp_path / "disk"
     place.mkdir()

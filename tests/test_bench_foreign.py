@@ -29,7 +29,7 @@ def listening(command: list[str | Path], word: str) -> tuple[subprocess.Popen, s
 
 
 @pytest.mark.alone  # it compares rates
-@pytest.mark.parametrize("flows", [1, 6])
+@pytest.mark.parametrize("flows", [pytest.param(1, marks=pytest.mark.long), 6])
 def test_flows_agree_with_iperf3(tmp_path, flows):
     if not shutil.which("iperf3"):
         pytest.skip("no iperf3 here (scripts/setup.sh test)")

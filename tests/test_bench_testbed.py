@@ -116,7 +116,9 @@ def run(tmp_path: Path, text: str, *before: str) -> dict:
     return cells(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize(
+    "peer", [pytest.param(peer, marks=pytest.mark.long) if peer in ("glusterfs", "moosefs") else peer for peer in PEERS]
+)
 def test_a_system_comes_up_is_measured_and_goes(peer, folder, tmp_path):
     lines = up(folder, peer)
     assert bed(folder, "list").stdout.split()[:2] == [peer, "up"]
@@ -178,7 +180,7 @@ def test_a_server_that_has_ended_is_told(folder):
     bed(folder, "down")
 
 
-@pytest.mark.parametrize("peer", ["weir", "xrootd", "glusterfs", "moosefs"])
+@pytest.mark.parametrize("peer", ["weir", *(pytest.param(peer, marks=pytest.mark.long) for peer in ("xrootd", "glusterfs", "moosefs"))])
 def test_a_killed_server_comes_back(peer, folder, tmp_path):
     """The lines that `up` prints kill it in the middle, and start it again; nothing acknowledged is lost."""
     lines = up(folder, peer)

@@ -134,6 +134,7 @@ def test_uproot_over_the_python_package_reads_beside_our_jobs_near_and_far(node,
     check_figures(tmp_path, file, system("weir", f"{node.url}{place}"), str(environment.python), "weir")
 
 
+@pytest.mark.long
 def test_study_b_makes_a_file_for_uproot_and_has_its_columns(node, place, fs, tmp_path):
     how = ["--scale", "1000", "--repeats", "1", "--by", "uproot", "--python", sys.executable, "--uproot-with", "fsspec-xrootd"]
     arguments = ["study", "B", *how, "--results", tmp_path / "results", f"weir={node.url}{place}"]
@@ -198,6 +199,7 @@ def test_what_uproot_lacks_or_cannot_do_is_said_before_anything_is_written(file,
     assert list(disk.iterdir()) == [] and not (tmp_path / "none").exists()
 
 
+@pytest.mark.long
 def test_uproot_reads_by_path_too(file, tmp_path):
     (tmp_path / "disk").mkdir()
     campaign = tmp_path / "campaign.toml"

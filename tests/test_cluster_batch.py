@@ -220,7 +220,7 @@ def test_what_is_opened_and_never_sent_ends_with_the_grace(cluster, manager):
             assert ask(disk, [create(f"/one/left/off?{opaque}", b"here")])[0].status == raw.OK
 
 
-@pytest.mark.parametrize("folder", ["one", "two"])
+@pytest.mark.parametrize("folder", [pytest.param("one", marks=pytest.mark.long), "two"])
 def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
     """Batches continue while nodes are killed at random moments. Then the acknowledged files are read back."""
     random.seed(folder)
@@ -269,7 +269,7 @@ def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
     assert not wrong, wrong[:5]
 
 
-@pytest.mark.parametrize("role", ["disk", "manager"])
+@pytest.mark.parametrize("role", [pytest.param("disk", marks=pytest.mark.long), "manager"])
 def test_a_copy_ends_well_over_a_killed_node(cluster, role, tmp_path):
     tree = tree_of(tmp_path / "tree", 3000)
     node = cluster.manager if role == "manager" else cluster.disks[0]

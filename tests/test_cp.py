@@ -203,6 +203,7 @@ class Middle:
         return said
 
 
+@pytest.mark.long
 def test_a_killed_server_is_waited_for(base, tmp_path):
     source, back, size = tmp_path / "source", tmp_path / "back", 200 * MIB
     source.write_bytes(content(size))
@@ -724,6 +725,7 @@ def test_resume_does_not_go_on_with_something_else(place, tmp_path):
     assert digest(tmp_path / "whole") == digest(tmp_path / "long")
 
 
+@pytest.mark.long
 def test_small_downloads_survive_a_killed_server(base, tmp_path):
     tree = tmp_path / "tree"
     tree.mkdir()

@@ -80,7 +80,7 @@ def test_the_first_read_goes_past_the_cache_and_serves_the_next(served, data, tm
 WITHOUT = {"little memory": 'limits.recent = "64MiB"\n', "off": 'limits.recent = "256MiB"\nlimits.read_ahead = "0B"\n'}
 
 
-@pytest.mark.parametrize("config", WITHOUT.values(), ids=WITHOUT.keys())
+@pytest.mark.parametrize("config", [pytest.param(WITHOUT["little memory"], marks=pytest.mark.long), WITHOUT["off"]], ids=WITHOUT.keys())
 def test_without_memory_for_it_or_without_reading_ahead_all_goes_through_the_cache(served, data, tmp_path, config):
     node = served(config)
     assert back(node, tmp_path) == data

@@ -12,7 +12,7 @@ NO_SPACE = 3009
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 
-@pytest.fixture(params=["ext4", "xfs"])
+@pytest.fixture(params=["xfs", pytest.param("ext4", marks=pytest.mark.long)])
 def disk(request, base):
     with loop_file_system(base / f"loop-{request.param}-{request.node.name[:40].replace('[', '-')}", request.param, 640 * MIB) as folder:
         folder.chmod(0o777)

@@ -52,6 +52,7 @@ def by_secrets(base, tmp_path):
     return config, held
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + SECONDS)
 def test_a_node_keeps_what_it_acknowledged_and_counts_exactly(base, tmp_path, by_secrets):
     config, held = by_secrets

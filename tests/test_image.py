@@ -90,6 +90,7 @@ def inside():
     subprocess.run([builder, "rmi", "--force", TAG], capture_output=True, timeout=60)
 
 
+@pytest.mark.long
 def test_a_single_node_runs_as_its_user(inside):
     # The port may be the machine's own.
     at = f"127.0.0.1:{free_port()}"
@@ -110,6 +111,7 @@ def test_a_single_node_runs_as_its_user(inside):
     assert done.stdout.startswith("weir\n") and well, done
 
 
+@pytest.mark.long
 def test_a_manager_is_made_in_it(inside):
     ports = f"--listen 0.0.0.0:{free_port()} --nodes 127.0.0.1:{free_port()}"
     done = inside(f"weir init --role manager {ports} --config /var/lib/weir/weir.toml && cat /var/lib/weir/weir.toml")

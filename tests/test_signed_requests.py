@@ -305,7 +305,7 @@ def test_an_open_only_to_write_is_signed(served, level, tmp_path):
     assert (counted(node, "refused") > 0) == (level == "compatible")
 
 
-@pytest.mark.parametrize("level", ["standard", "intense"])
+@pytest.mark.parametrize("level", [pytest.param("standard", marks=pytest.mark.long), "intense"])
 def test_a_vector_write_is_refused_where_writes_must_be_signed(served, level, tmp_path):
     node = served(level)
     url = f"root://localhost:{node.port}//file"
@@ -328,7 +328,7 @@ def test_a_vector_write_is_refused_where_writes_must_be_signed(served, level, tm
     assert (tmp_path / "back").read_bytes()[:3] == b"bbb"
 
 
-@pytest.mark.parametrize("level", ["intense", "pedantic"])
+@pytest.mark.parametrize("level", [pytest.param("intense", marks=pytest.mark.long), "pedantic"])
 def test_over_several_connections_of_a_session(served, level, tmp_path):
     node = served(level)
     url = f"root://localhost:{node.port}//file"

@@ -170,6 +170,7 @@ def test_the_ledger_tells_a_loss_from_what_may_be():
     assert broken("/a", ledger.copy()["/a"], new), "what was removed is back"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(520)
 def test_a_short_soak_passes_but_for_what_is_planted(base):
     """Two rounds with everything in them. After the first the soak gets wrong expectations of files; after the second an acknowledged file

@@ -112,7 +112,7 @@ groups = ["{{groups}}"]
     return config, held
 
 
-@pytest.fixture(scope="module", params=["node", "cluster"])
+@pytest.fixture(scope="module", params=[pytest.param("node", marks=pytest.mark.long), "cluster"])
 def started(request, base, settings):
     config, held = settings
     home = base / f"stranger-{request.param}"

@@ -164,6 +164,7 @@ def test_a_client_that_is_killed_leaves_what_was_acknowledged(cluster, tmp_path)
     assert content("client gone", 100_000 * 400).startswith(kept) and len(kept) >= written
 
 
+@pytest.mark.long
 def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, tmp_path):
     # A complete striped file is not changed in place.
     pick = random.Random(f"stripes {SEED}")
