@@ -29,6 +29,8 @@ TIMED = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (?:ok|FAILED).* <([0
 # These programs measure time; others beside them would count.
 MEASURING = {"bench/all", "bench/cpu", "bench/weir_bench", "link/rate", "manager/opens"}
 SIDE_BY_SIDE = os.cpu_count() or 1
+# A program that hangs would keep its part of `make test` from ever ending.
+LONGEST_SECONDS = 600
 # Lines of doc comments: a fence, an empty line, and an indented line, which is code if it comes after an empty one.
 FENCE = re.compile(r"^\s*//[/!]\s*```(\S*)")
 EMPTY = re.compile(r"^\s*//[/!]\s*$")
@@ -69,16 +71,19 @@ def programs(selection: list[str]) -> Iterator[Program]:
 def run(program: Program) -> Result:
     env = {**os.environ, **REPORT_TIMES, "CARGO_MANIFEST_DIR": program.home}
     began = time.monotonic()
-    done = subprocess.run(
-        [program.path, "-Zunstable-options", "--report-time"],
-        cwd=program.home,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    return Result(program.name, done.returncode == 0, done.stdout, time.monotonic() - began)
+    command = [program.path, "-Zunstable-options", "--report-time"]
+    with subprocess.Popen(
+        command, cwd=program.home, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            output += (
+                f"\ntest {program.name} ... FAILED: it did not end within {LONGEST_SECONDS} s; it says above which tests run for long\n"
+            )
+    return Result(program.name, process.returncode == 0, output, time.monotonic() - began)
 
 
 def has_examples() -> bool:
