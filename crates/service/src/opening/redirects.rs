@@ -170,6 +170,12 @@ impl Service {
         !matches!(self.role, Role::Disk(_) | Role::Standby(_))
     }
 
+    /// Whether this node is the active manager of a cluster.
+    #[must_use]
+    pub fn is_manager(&self) -> bool {
+        matches!(self.role, Role::Manager(_))
+    }
+
     /// Whether this node is a standby manager, which answers nothing itself.
     #[must_use]
     pub fn is_standby(&self) -> bool {

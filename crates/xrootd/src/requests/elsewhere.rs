@@ -11,6 +11,9 @@ use crate::from_wire::{capability_of, hints_of, intent_of};
 use crate::third_party::part_of;
 use crate::to_wire::RequestError;
 
+/// How often a standby manager sends a request to the active one that comes back at once. XrdCl gives up after 16 redirects.
+const SENT_AWAY_MAX: u8 = 6;
+
 impl Connection {
     /// The redirect for a request that only the manager can answer; `None`: this server answers it. A request that names
     /// a handle is answered here or refused: the handle is of this server, and a client that is sent away with it opens
@@ -57,12 +60,8 @@ impl Connection {
     /// In a manager: has the client of an open wait that comes back again and again. The disk server that this manager chooses may know for a moment
     /// what this manager does not know yet, or the other way round, and XrdCl gives up after 16 redirects, which takes it milliseconds.
     fn comes_back_again_and_again(&mut self, request: &Request) -> Option<RequestError> {
-        let is_again = matches!(request, Request::Open(_)) && self.sent_away.note(Instant::now(), request);
-        is_again.then(|| {
-            let text =
-                "Disk servers have sent this client back again and again; they and the manager soon agree".into();
-            RequestError::Wait { seconds: 1, text }
-        })
+        let is_open = matches!(request, Request::Open(_)) && self.front.service.is_manager();
+        (is_open && has_to_wait(self.sent_away.note(Instant::now(), request))).then(wait_until_agreed)
     }
 
     /// The same in a standby manager. A client that comes back with the capability of a disk server goes on to the active manager, too.
@@ -132,10 +131,14 @@ impl Connection {
         Some(RequestError::new(number, format!("The active manager refused a request for {path}: {why}")))
     }
 
-    /// The answer to a request that was sent to the active manager again and again just before.
+    /// The answer to a request that was sent to the active manager again and again just before. An open that comes back from a disk server waits: the
+    /// managers and the disk server soon agree.
     fn goes_in_circles(&mut self, request: &Request) -> Option<RequestError> {
-        let is_again = self.sent_away.note(Instant::now(), request);
-        is_again.then(|| {
+        let times = self.sent_away.note(Instant::now(), request);
+        if matches!(request, Request::Open(r) if capability_of(&r.target).is_some()) {
+            return has_to_wait(times).then(wait_until_agreed);
+        }
+        (times >= SENT_AWAY_MAX).then(|| {
             let text =
                 "The active manager sends this request back here again and again; ask it directly, and it will say why";
             RequestError::new(ErrorNumber::SERVER_ERROR, text)
@@ -145,6 +148,17 @@ impl Connection {
     fn read_elsewhere(&self) -> Option<service::Error> {
         self.front.service.reads_elsewhere(&self.session.open.caller())
     }
+}
+
+/// Whether a client has to wait whose open has come so often before. It comes once more after the wait. XrdCl counts two redirects for each turn, three
+/// if a standby manager is on the way, and forgets none of them while it waits.
+fn has_to_wait(times: u8) -> bool {
+    times >= 2 && times.is_multiple_of(2)
+}
+
+fn wait_until_agreed() -> RequestError {
+    let text = "Disk servers have sent this client back again and again; they and the manager soon agree".into();
+    RequestError::Wait { seconds: 1, text }
 }
 
 fn is_about_a_name(r: &Query) -> bool {
