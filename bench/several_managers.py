@@ -1,7 +1,6 @@
 """What one, two and three managers on one database do in a second, with as many clients of the stock library for each of them, where each
 answer of the database takes a stated time. Without that time the processors of one machine would be the limit."""
 
-import json
 import socket
 import sys
 import threading
@@ -21,6 +20,7 @@ LATENCY_SECONDS = 0.02
 THREADS, FILES, DIRS, BYTES = 8, 800, 8, 4096
 PASSES = {"create": 1, "read": 2, "stat": 2}
 COUNTS = {2: "two", 3: "three"}
+SEVERAL, ONE, ALONE = "several managers", "one, as many clients in all", f"one, {THREADS} clients"
 BARS = {"two": "at least 1.9", "three": "at least 2.8"}
 
 
@@ -82,33 +82,38 @@ class Late:
                 changed.notify()
 
 
-def rate(cluster: Managers, phase: str, name: str) -> float:
-    """Operations a second of all clients: as many for each manager, under its own address."""
+def rate(managers: list[str], phase: str, name: str) -> float:
+    """Operations a second of all clients together: some for each of these addresses, which may be one manager's several times."""
 
-    def load(number: int) -> float:
+    def load(number: int) -> int:
         numbers = map(str, (THREADS, FILES, DIRS, BYTES, PASSES[phase]))
-        place = f"{cluster.managers[number].url}{name}-{number}"
-        return json.loads(run([str(load_program()), place, phase, *numbers]))["rate"]
+        run([str(load_program()), f"{managers[number]}{name}-{number}", phase, *numbers])
+        return FILES * PASSES[phase]
 
-    with ThreadPoolExecutor(len(cluster.managers)) as pool:
-        return sum(pool.map(load, range(len(cluster.managers))))
+    begin = time.monotonic()
+    with ThreadPoolExecutor(len(managers)) as pool:
+        operations = sum(pool.map(load, range(len(managers))))
+    return operations / (time.monotonic() - begin)
 
 
 def scale(home: Path, runs: int) -> Table:
-    title = f"Several managers on a database whose answers take {LATENCY_SECONDS * 1000:.0f} ms more, {THREADS} stock clients for each"
-    rates: dict[tuple[str, int], list[float]] = {}
+    """Each number of managers has its clients, and one manager has as many: what more clients alone bring is not the managers' doing."""
+    title = f"Several managers on a database whose answers take {LATENCY_SECONDS * 1000:.0f} ms more; {THREADS} stock clients for each"
+    rows = {f"{COUNTS[count]} managers: {phase} [1/s]": BARS[COUNTS[count]] for phase in PASSES for count in COUNTS}
+    table = Table(title, [SEVERAL, ONE, ALONE], rows)
     with Postgres(home / "late-postgres") as postgres, Late(postgres.port, LATENCY_SECONDS) as late:
         for number in range(runs):
-            for count in (1, *COUNTS) if number % 2 == 0 else (*reversed(COUNTS), 1):
-                url = new_database(postgres).replace(f":{postgres.port}/", f":{late.port}/")
-                with Managers(home / f"late-{number}-{count}", 2, database=url, managers=count) as cluster:
-                    for phase in PASSES:
-                        rates.setdefault((phase, count), []).append(rate(cluster, phase, f"scale-{number}"))
-                        print(count, "managers,", phase, round(rates[phase, count][-1]), flush=True)
-    rows = {f"{COUNTS[count]} managers: {phase} [1/s]": (phase, count) for phase in PASSES for count in COUNTS}
-    table = Table(title, ["several", "one"], {row: BARS[COUNTS[count]] for row, (_, count) in rows.items()})
-    for row, (phase, count) in rows.items():
-        for several, one in zip(rates[phase, count], rates[phase, 1], strict=True):
-            table.add(row, "several", several)
-            table.add(row, "one", one)
+            url = new_database(postgres).replace(f":{postgres.port}/", f":{late.port}/")
+            assert f":{late.port}/" in url, "the database is reached directly"
+            with Managers(home / f"late-{number}", 2, database=url, managers=max(COUNTS)) as cluster:
+                active = cluster.manager.url
+                others = [node.url for node in cluster.managers if node is not cluster.manager]
+                for phase in PASSES:
+                    alone = rate([active], phase, f"alone-{number}")
+                    for count, word in COUNTS.items():
+                        row = f"{word} managers: {phase} [1/s]"
+                        table.add(row, ALONE, alone)
+                        table.add(row, ONE, rate([active] * count, phase, f"one-{number}-{count}"))
+                        table.add(row, SEVERAL, rate([active, *others[: count - 1]], phase, f"several-{number}-{count}"))
+                        print(row, {system: round(values[-1]) for system, values in table.rows[row].items()}, flush=True)
     return table
