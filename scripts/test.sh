@@ -123,10 +123,10 @@ count crates cargo
 # These measure time or rates, so nothing runs beside them.
 part crates-alone cargo scripts/test_crates.py --measuring
 mapfile -t files < <(marked alone)
-part clients-alone pytest .venv/bin/python -m pytest "${files[@]}" -q -m alone
+part clients-alone pytest .venv/bin/python -m pytest "${files[@]}" -q -m 'alone and not long'
 # These measure what they have set themselves, far below what the machine can do, so a few run side by side.
 mapfile -t files < <(marked paced)
-part clients-paced pytest .venv/bin/python -m pytest "${files[@]}" -q -m paced -n 6
+part clients-paced pytest .venv/bin/python -m pytest "${files[@]}" -q -m 'paced and not long' -n 6
 
 echo
 echo "The slowest tests:"

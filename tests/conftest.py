@@ -37,7 +37,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "alone: it measures times or rates, or something that all share: nothing may run beside it")
     config.addinivalue_line("markers", "paced: it measures a rate or times that it has set: only a few of its kind may run beside it")
     config.addinivalue_line(
-        "markers", "long: it proves the same as others at greater length: `make soak` runs it, and `make test` does not"
+        "markers",
+        "long: it needs long and changes seldom, or repeats others at greater length: `make soak` runs it, and `make test` does not",
     )
     config.addinivalue_line("markers", "together: the tests of this file may not run at the same time")
     file = os.environ.get("WEIR_TEST_TIMES")
@@ -89,6 +90,7 @@ def issuer(request, authority, base):
 @pytest.fixture(scope="module", autouse=True)
 def defaults(request):
     Defaults.without_recent = getattr(request.module, "WITHOUT_RECENT", False)
+    Defaults.shipped_sizes = getattr(request.module, "SHIPPED_SIZES", False)
 
 
 @pytest.fixture(scope="module", autouse=True)

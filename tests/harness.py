@@ -23,16 +23,19 @@ class Defaults:
 
     # A new node writes its journal's files before it uses them, and reads them at each start. Hundreds of nodes need no large ones.
     SMALL = 'journal.segment_size = "8MiB"\nspace.ballast = "8MiB"\n'
+    # What users get instead (`SHIPPED_SIZES` in the file).
+    shipped_sizes = False
     # They keep no recently written data in memory (`WITHOUT_RECENT` in the file): the tests damage the disk, or measure memory.
     without_recent = False
 
     @classmethod
     def flags(cls, home: Path, given: tuple[str | Path, ...]) -> tuple[str | Path, ...]:
         """The flags of a node that has been given these. One with a configuration of its own must say there what it needs."""
-        if "--config" in given:
+        lines = ("" if cls.shipped_sizes else cls.SMALL) + ('limits.recent = "0B"\n' if cls.without_recent else "")
+        if not lines or "--config" in given:
             return given
         config = home / "defaults.toml"
-        config.write_text(cls.SMALL + ('limits.recent = "0B"\n' if cls.without_recent else ""))
+        config.write_text(lines)
         return ("--config", config, *given)
 
 

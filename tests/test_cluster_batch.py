@@ -269,7 +269,7 @@ def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
     assert not wrong, wrong[:5]
 
 
-@pytest.mark.parametrize("role", [pytest.param("disk", marks=pytest.mark.long), "manager"])
+@pytest.mark.parametrize("role", ["disk", pytest.param("manager", marks=pytest.mark.long)])
 def test_a_copy_ends_well_over_a_killed_node(cluster, role, tmp_path):
     tree = tree_of(tmp_path / "tree", 3000)
     node = cluster.manager if role == "manager" else cluster.disks[0]

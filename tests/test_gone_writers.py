@@ -13,7 +13,7 @@ import raw
 from clients import INTERRUPTED, Xrdfs, start_xrdcp, xrdcp
 from cluster import Cluster
 from content import MIB, content, write
-from harness import WEIR_BIN, until, weir
+from harness import WEIR_BIN, Defaults, until, weir
 from raw import Raw
 from recorder import acknowledged, start_writer
 
@@ -30,7 +30,7 @@ def place(request, base, own_node):
 
     def start(config: str) -> str:
         file = base / f"{Path(request.node.name).name.translate(str.maketrans('[]', '__'))}.toml"
-        file.write_text(config)
+        file.write_text(Defaults.SMALL + config)
         if request.param == "node":
             return own_node("--config", str(file)).url
         clusters.append(Cluster(base / f"{file.stem}-cluster", 2, ("--config", str(file))))

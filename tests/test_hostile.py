@@ -313,7 +313,6 @@ def test_promised_lengths_cost_nothing(node, honest):
     assert grown < 150 * MIB, f"{grown >> 20} MiB for 300 promises"
 
 
-@pytest.mark.long
 def test_open_and_gone_many_times(node, place, honest):
     """Clients that open files and vanish leave no memory and no handles behind."""
 

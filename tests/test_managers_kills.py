@@ -32,7 +32,7 @@ def aftermath(request, base):
 
         def is_enough() -> bool:
             promised = promises(clients.journals)
-            return set(promised.done) >= KINDS and promised.done.total() >= 20 and clients.reads.total() > 5
+            return faults.takeovers > 0 and set(promised.done) >= KINDS and promised.done.total() >= 20 and clients.reads.total() > 5
 
         with Clients(cluster, SEED, CLIENTS, folder) as clients:
             faults = Faults(cluster, SEED)

@@ -14,6 +14,8 @@ from content import MIB, adler32, content, write
 from proxy import DOWN, UP, Proxy
 from recorder import acknowledged, start_writer
 
+# The journals and the ballast are as users get them.
+SHIPPED_SIZES = True
 SIZE = 48 * MIB + 12345
 # Faults of XrdCl 5.5 itself when its connection ends during a write; none of them can come from the server.
 # - It sends the rest of a half-sent page write behind a fresh header, so that all its page checksums are wrong.
