@@ -47,6 +47,14 @@ def test_readers_need_no_other_manager(cluster, standby, tmp_path):
     writer("mkdir", "/read").ok()
     xrdcp(source, f"{active.url}/read/whole").ok()
     writer("xattr", "/read/whole", "set", "run=7").ok()
+
+    def is_located_by_standby() -> bool:
+        before = clients_of(active)
+        Xrdfs(standby.url)("locate", "/read/whole").ok()
+        return clients_of(active) == before
+
+    # Stores report soon after their start. Until then only the active manager knows that they are there.
+    cluster.until(is_located_by_standby)
     at_active, at_standby = ({} for _ in range(2))
     for url, found in ((active.url, at_active), (standby.url, at_standby)):
         names = Xrdfs(url)
