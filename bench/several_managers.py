@@ -87,7 +87,7 @@ def rate(managers: list[str], phase: str, name: str) -> float:
 
     def load(number: int) -> int:
         numbers = map(str, (THREADS, FILES, DIRS, BYTES, PASSES[phase]))
-        run([str(load_program()), f"{managers[number]}{name}-{number}", phase, *numbers])
+        run([str(load_program()), f"{managers[number]}/{name}-{number}", phase, *numbers])
         return FILES * PASSES[phase]
 
     begin = time.monotonic()
