@@ -390,6 +390,7 @@ impl World {
         if self.turns.loss.is_none() {
             match self.turns.may_be_said {
                 true => {
+                    self.counts.losses_of_database += 1;
                     self.turns.loss = Some(Loss { batches: 0, is_hidden: true });
                     self.events.plan(self.now + SAID_WITHIN, Event::End);
                 }
