@@ -11,9 +11,6 @@ use crate::from_wire::{capability_of, hints_of, intent_of};
 use crate::third_party::part_of;
 use crate::to_wire::RequestError;
 
-/// How often a standby manager sends a request to the active one that comes back at once. XrdCl gives up after 16 redirects.
-const SENT_AWAY_MAX: u8 = 6;
-
 impl Connection {
     /// The redirect for a request that only the manager can answer; `None`: this server answers it. A request that names
     /// a handle is answered here or refused: the handle is of this server, and a client that is sent away with it opens
@@ -61,7 +58,7 @@ impl Connection {
     /// what this manager does not know yet, or the other way round, and XrdCl gives up after 16 redirects, which takes it milliseconds.
     fn comes_back_again_and_again(&mut self, request: &Request) -> Option<RequestError> {
         let is_open = matches!(request, Request::Open(_)) && self.front.service.is_manager();
-        (is_open && has_to_wait(self.sent_away.note(Instant::now(), request))).then(wait_until_agreed)
+        (is_open && self.sent_away.has_to_wait(Instant::now(), request)).then(wait_until_agreed)
     }
 
     /// The same in a standby manager. A client that comes back with the capability of a disk server goes on to the active manager, too.
@@ -134,11 +131,11 @@ impl Connection {
     /// The answer to a request that was sent to the active manager again and again just before. An open that comes back from a disk server waits: the
     /// managers and the disk server soon agree.
     fn goes_in_circles(&mut self, request: &Request) -> Option<RequestError> {
-        let times = self.sent_away.note(Instant::now(), request);
+        let now = Instant::now();
         if matches!(request, Request::Open(r) if capability_of(&r.target).is_some()) {
-            return has_to_wait(times).then(wait_until_agreed);
+            return self.sent_away.has_to_wait(now, request).then(wait_until_agreed);
         }
-        (times >= SENT_AWAY_MAX).then(|| {
+        self.sent_away.goes_in_circles(now, request).then(|| {
             let text =
                 "The active manager sends this request back here again and again; ask it directly, and it will say why";
             RequestError::new(ErrorNumber::SERVER_ERROR, text)
@@ -148,12 +145,6 @@ impl Connection {
     fn read_elsewhere(&self) -> Option<service::Error> {
         self.front.service.reads_elsewhere(&self.session.open.caller())
     }
-}
-
-/// Whether a client has to wait whose open has come so often before. It comes once more after the wait. XrdCl counts two redirects for each turn, three
-/// if a standby manager is on the way, and forgets none of them while it waits.
-fn has_to_wait(times: u8) -> bool {
-    times >= 2 && times.is_multiple_of(2)
 }
 
 fn wait_until_agreed() -> RequestError {
