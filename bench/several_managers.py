@@ -5,15 +5,16 @@ import socket
 import sys
 import threading
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from managers import Managers, new_database  # noqa: E402
 from measure import load_program, run  # noqa: E402
 from postgres import Postgres  # noqa: E402
+from proxy import UP, Proxy  # noqa: E402
 from tables import Table  # noqa: E402
 
 LATENCY_SECONDS = 0.02
@@ -24,62 +25,38 @@ SEVERAL, ONE, ALONE = "several managers", "one, as many clients in all", f"one, 
 BARS = {"two": "at least 1.9", "three": "at least 2.8"}
 
 
-class Late:
+class Late(Proxy):
     """A way to a server on which each answer arrives later by `seconds`, however many are under way."""
 
     def __init__(self, port: int, seconds: float):
-        self.target, self.seconds = port, seconds
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.seconds = seconds
+        super().__init__(port)
 
-    def __enter__(self) -> "Late":
-        return self
+    def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if direction == UP:
+            return super()._pump(source, sink, direction)
+        waiting: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
-    def __exit__(self, *_) -> None:
-        # Wakes the thread that waits for a connection.
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self.target))
-            for end in (client, server):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._forward, args=(client, server, 0.0), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, self.seconds), daemon=True).start()
-
-    def _forward(self, source: socket.socket, sink: socket.socket, seconds: float) -> None:
-        waiting: deque[tuple[float, bytes]] = deque()
-        changed = threading.Condition()
-
-        def deliver() -> None:
-            while True:
-                with changed:
-                    changed.wait_for(lambda: waiting)
-                    due, data = waiting.popleft()
-                time.sleep(max(0.0, due - time.monotonic()))
+        def receive() -> None:
+            data = b"more"
+            while data:
                 try:
-                    sink.sendall(data) if data else sink.shutdown(socket.SHUT_WR)
+                    data = source.recv(1 << 16)
                 except OSError:
-                    return
-                if not data:
-                    return
+                    data = b""
+                waiting.put((time.monotonic() + self.seconds, data))
 
-        threading.Thread(target=deliver, daemon=True).start()
-        data = b"more"
-        while data:
-            try:
-                data = source.recv(1 << 16)
-            except OSError:
-                data = b""
-            with changed:
-                waiting.append((time.monotonic() + seconds, data))
-                changed.notify()
+        threading.Thread(target=receive, daemon=True).start()
+        try:
+            while True:
+                due, data = waiting.get()
+                time.sleep(max(0.0, due - time.monotonic()))
+                if not data:
+                    return sink.shutdown(socket.SHUT_WR)
+                sink.sendall(data)
+        except OSError:
+            return None
 
 
 def rate(managers: list[str], phase: str, name: str) -> float:

@@ -12,7 +12,7 @@ from test_bench import bench
 SCALE = "20000"
 
 
-# The studies A and C are the longest, and run what the others run.
+# The others need much longer.
 @pytest.mark.parametrize("study", ["D", *(pytest.param(study, marks=pytest.mark.long) for study in "ABCE")])
 def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path):
     fs("mkdir", f"{place}/{study}").ok()

@@ -61,7 +61,7 @@ impl OpenService {
         op: OpenWrite,
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
-        let received_before = Some(self.names.namespace().ids().upcoming_object());
+        let received_before = op.restarted.then(|| self.names.namespace().ids().upcoming_object());
         let op = OpenWrite { boot: ANY_BOOT, received_before, ..op };
         let opening = Opening { open_request, op, answer: Box::new(answer) };
         // This comes before an existing open write moves to another store.

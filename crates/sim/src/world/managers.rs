@@ -387,17 +387,12 @@ impl World {
         if let (Some(request), Some(database)) = (close, &self.turns.database) {
             database.lock().serve(Sent { number: 0, server: None, request });
         }
-        if self.turns.loss.is_none() {
-            match self.turns.may_be_said {
-                true => {
-                    self.counts.losses_of_database += 1;
-                    self.turns.loss = Some(Loss { batches: 0, is_hidden: true });
-                    self.events.plan(self.now + SAID_WITHIN, Event::End);
-                }
-                false => {
-                    self.wrong(Err(format!("manager {at} says that the database has lost changes, and it has not")));
-                }
-            }
+        if self.turns.loss.is_none() && !self.turns.may_be_said {
+            self.wrong(Err(format!("manager {at} says that the database has lost changes, and it has not")));
+        } else if self.turns.loss.is_none() {
+            self.counts.losses_of_database += 1;
+            self.turns.loss = Some(Loss { batches: 0, is_hidden: true });
+            self.events.plan(self.now + SAID_WITHIN, Event::End);
         }
         self.managers[at].process = None;
         self.turns.of[at].standby = None;
