@@ -125,6 +125,12 @@ impl link::Handler for Greeted {
     }
 }
 
+/// Waits until the disk server has handled all that came on this connection: it looks at a request, which it answers none, after that.
+fn heard_all_of(manager: &Peer) {
+    let answer = manager.request(link::Call::new(Outgoing::new(Vec::new()))).unwrap().wait(SOON);
+    assert!(matches!(answer, Err(link::CallError::Unanswered)), "{answer:?}");
+}
+
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + SOON;
     while !is_so() {
@@ -198,6 +204,7 @@ fn a_manager_that_grants_nothing_is_left_for_another_one() {
         }
     });
     tells(&first, "old:1");
+    heard_all_of(&first);
     tells(&second, "b:1");
     assert_eq!(heard(), "b:1", "the one that is followed");
     let before = count(&of_first);
