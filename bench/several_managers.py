@@ -1,20 +1,17 @@
 """What one, two and three managers on one database do in a second, with as many clients of the stock library for each of them, where each
 answer of the database takes a stated time. Without that time the processors of one machine would be the limit."""
 
-import socket
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from late_proxy import Late  # noqa: E402
 from managers import Managers, new_database  # noqa: E402
 from measure import load_program, run  # noqa: E402
 from postgres import Postgres  # noqa: E402
-from proxy import UP, Proxy  # noqa: E402
 from tables import Table  # noqa: E402
 
 LATENCY_SECONDS = 0.02
@@ -23,40 +20,6 @@ PASSES = {"create": 1, "read": 2, "stat": 2}
 COUNTS = {2: "two", 3: "three"}
 SEVERAL, ONE, ALONE = "several managers", "one, as many clients in all", f"one, {THREADS} clients"
 BARS = {"two": "at least 1.9", "three": "at least 2.8"}
-
-
-class Late(Proxy):
-    """A way to a server on which each answer arrives later by `seconds`, however many are under way."""
-
-    def __init__(self, port: int, seconds: float):
-        self.seconds = seconds
-        super().__init__(port)
-
-    def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
-        sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if direction == UP:
-            return super()._pump(source, sink, direction)
-        waiting: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
-
-        def receive() -> None:
-            data = b"more"
-            while data:
-                try:
-                    data = source.recv(1 << 16)
-                except OSError:
-                    data = b""
-                waiting.put((time.monotonic() + self.seconds, data))
-
-        threading.Thread(target=receive, daemon=True).start()
-        try:
-            while True:
-                due, data = waiting.get()
-                time.sleep(max(0.0, due - time.monotonic()))
-                if not data:
-                    return sink.shutdown(socket.SHUT_WR)
-                sink.sendall(data)
-        except OSError:
-            return None
 
 
 def rate(managers: list[str], phase: str, name: str) -> float:

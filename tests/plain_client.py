@@ -71,16 +71,23 @@ class PlainClient:
         return self.open[server]
 
     def _request(self, server: Address | None, code: int, parameters: bytes, data: bytes) -> raw.Answer:
-        end = time.monotonic() + PATIENCE_SECONDS
+        """What a server answers; `None`: a manager, its own one or that to which that one sends it."""
+        end, to = time.monotonic() + PATIENCE_SECONDS, server
         while True:
-            connection = self._connection(server or self.managers[self.at])
+            connection = self._connection(to or self.managers[self.at])
             try:
                 answer = connection.request(code, parameters, data)
             except (OSError, raw.Closed) as error:
                 self._lost()
                 raise Lost from error
+            if answer.status == raw.REDIRECT and (elsewhere := manager_of(answer)) in self.managers and server is None:
+                if time.monotonic() > end:
+                    raise NothingDone("the managers send it to each other")
+                to = elsewhere
+                continue
             if answer.status != raw.WAIT:
                 return answer
+            to = server
             # A server that asks to wait has done nothing, except that an open may have made a file and removed it again.
             if server is None and code == raw.OPEN and parameters != READING:
                 raise Undone(answer.text)
@@ -154,6 +161,11 @@ class PlainClient:
             raise NothingDone(str(answer))
         self._request(of.server, raw.CLOSE, of.handle, b"")
         return answer.body
+
+
+def manager_of(answer: raw.Answer) -> Address:
+    port, host, _ = answer.redirect
+    return host, port
 
 
 def opening(options: int) -> bytes:

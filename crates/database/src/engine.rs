@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use types::ClusterId;
 
 use crate::away::{Away, Outage};
-use crate::cache::Cache;
+use crate::cache::{Cache, RecentChanges, Seen};
 use crate::committer::Committer;
 use crate::holder::Holder;
 use crate::place::Place;
@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::session::{Connector, Limits};
 use crate::signs_of_life::{SignedRow, SignsOfLife};
 use crate::silence::wait_for_silence;
-use crate::snapshot::{Own, Snapshot, Source};
+use crate::snapshot::{Changes, Snapshot, Source};
 use crate::watch::Watch;
 use crate::{DatabaseAddress, DatabaseError, schema};
 
@@ -244,6 +244,15 @@ impl Postgres {
         (at.fence, at.batch)
     }
 
+    /// What has changed since a batch, of which another process knows: for [`crate::PostgresReader::ask_with`]. `None`: there is no lease, so that process
+    /// may know more.
+    #[must_use]
+    pub fn changes_since(&self, fence: i64, batch: i64) -> Option<RecentChanges> {
+        let changes = self.cache.changes_since(Seen { batch, fence });
+        // Looked at last: nobody else can have committed anything before.
+        self.lease().is_held().then_some(changes)
+    }
+
     /// What other processes are told about this one ([`crate::Standing::Held`]). It is in the database after a second or two.
     pub fn set_holder(&self, holder: &Holder) {
         let text = holder.to_text();
@@ -254,8 +263,7 @@ impl Postgres {
     }
 
     fn source(&self, may_be_cached: bool) -> Source<'_> {
-        let own = Own { cache: &self.cache, lease: &self.lease, may_be_cached };
-        Source { pool: &self.pool, own: Some(own), follows: None }
+        Source { pool: &self.pool, cache: &self.cache, may_be_cached, changes: Changes::Own(&self.lease) }
     }
 
     /// The cluster whose namespace the database has. `None` before [`Postgres::claim`].

@@ -118,6 +118,20 @@ impl Fetched {
         }
     }
 
+    /// Nothing is known of `key` any more.
+    pub(crate) fn forget(&mut self, key: &[u8]) {
+        if let Some(known) = self.entries.remove(key) {
+            self.bytes -= ENTRY_BYTES + key.len() + known.as_ref().map_or(0, |value| value.len());
+        }
+        let Some((start, end)) = self.range_around(key).map(|(start, end)| (start.to_vec(), end.to_vec())) else {
+            return;
+        };
+        self.ranges.remove(start.as_slice());
+        self.bytes -= ENTRY_BYTES + start.len() + end.len();
+        self.cover(&start, key);
+        self.cover(&[key, &[0]].concat(), &end);
+    }
+
     /// The known range with `key`.
     fn range_around(&self, key: &[u8]) -> Option<(&[u8], &[u8])> {
         let (start, end) = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;

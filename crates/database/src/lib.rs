@@ -39,6 +39,9 @@
 //! is not fetched either. What readers find in the database counts only if they see the committer's own fence there: another server may have changes that
 //! were never confirmed.
 //!
+//! A process whose readers follow the committer of another one ([`PostgresReader`]) keeps such entries, too. Before it uses them, it has that process asked
+//! what has changed (`following.rs`).
+//!
 //! # Portable SQL
 //!
 //! Tables of byte strings, no extension, no trigger, no sequence, no notification, no advisory lock. `LOCK TABLE` in the commands alone. Settings that only PostgreSQL knows are optional.
@@ -54,6 +57,7 @@ mod copying;
 mod engine;
 mod error;
 mod fetched;
+mod following;
 mod holder;
 mod kept;
 mod needs;
@@ -80,10 +84,12 @@ mod watch;
 
 pub use address::{AddressError, DatabaseAddress};
 pub use away::Outage;
+pub use cache::{ChangedEntry, RecentChanges};
 pub use compare::{Compared, compare};
 pub use copying::{Copying, DirectoryMark, IfThere, ImportSource, ImportState};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
 pub use error::{DatabaseError, READ_ONLY};
+pub use following::AskChanges;
 pub use holder::Holder;
 pub use place_lease::{PlaceLease, Vacancy};
 pub use place_watch::{PlaceWatch, Standing};

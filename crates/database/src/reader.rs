@@ -5,19 +5,23 @@ use std::sync::atomic::Ordering;
 
 use kv::{Durability, Kv, KvError, Op, OpDone, Read};
 
-use crate::cache::Seen;
+use crate::cache::{Cache, Seen};
+use crate::following::{AskChanges, Following};
 use crate::pool::Pool;
 use crate::session::{Connector, Limits};
-use crate::snapshot::{Snapshot, Source};
+use crate::snapshot::{Changes, Snapshot, Source};
 use crate::{DatabaseAddress, PostgresConfig};
 
-/// Keys and values in a database of PostgreSQL's family, for reading. Each snapshot begins with a transaction of its own, so it sees everything that was
-/// acknowledged before. It never shows less than an earlier snapshot of this value has shown: a server that lacks that is not read from.
+/// Keys and values in a database of PostgreSQL's family, for reading. Each snapshot sees everything that was acknowledged before it began: it reads in a
+/// transaction of its own, or has the other process asked what has changed ([`PostgresReader::ask_with`]). It never shows less than an earlier snapshot of
+/// this value has shown: a server that lacks that is not read from.
 ///
 /// It connects when somebody reads.
 pub struct PostgresReader {
     connector: Arc<Connector>,
     pool: Pool,
+    cache: Cache,
+    following: Following,
 }
 
 impl PostgresReader {
@@ -28,7 +32,24 @@ impl PostgresReader {
         let connector = Arc::new(Connector::new(address.clone(), Limits::LOOK));
         connector.acknowledged.begin_to_follow(name);
         let pool = Pool::new(Arc::clone(&connector), config.connections, config.readers_patience);
-        Self { connector, pool }
+        let cache = Cache::new(Seen::default(), config.cache_bytes);
+        Self { connector, pool, cache, following: Following::default() }
+    }
+
+    /// How the other process is asked what it has committed, by [`crate::Postgres::changes_since`]. From then on, what is known of the entries is read
+    /// without the database. The last call counts.
+    pub fn ask_with(&self, ask: AskChanges) {
+        self.following.ask_with(ask);
+    }
+
+    /// Has the other process asked what it has committed, although nobody reads: after too many changes, nothing of what is known would be sure any more.
+    pub fn follow_changes(&self) {
+        self.following.refresh(&self.cache, &self.connector.acknowledged);
+    }
+
+    fn source(&self, may_be_cached: bool) -> Source<'_> {
+        let changes = Changes::Followed(&self.following, &self.connector.acknowledged);
+        Source { pool: &self.pool, cache: &self.cache, may_be_cached, changes }
     }
 
     /// Another process knows that so much is acknowledged. A server that lacks it is not read from any more.
@@ -45,7 +66,11 @@ impl PostgresReader {
 
 impl Kv for PostgresReader {
     fn snapshot(&self) -> Box<dyn Read + Send + '_> {
-        Box::new(Snapshot::new(Source { pool: &self.pool, own: None, follows: Some(&self.connector.acknowledged) }))
+        Box::new(Snapshot::new(self.source(false)))
+    }
+
+    fn cached_snapshot(&self) -> Box<dyn Read + Send + '_> {
+        Box::new(Snapshot::new(self.source(true)))
     }
 
     fn submit(&self, _: Durability, _: Op, done: OpDone) {

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::DatabaseError;
 use crate::cache::{Cache, For, Seen};
 use crate::fetched::{Fetched, Scanned};
+use crate::following::Following;
 use crate::needs::{Needs, Range};
 use crate::place_lease::OwnLease;
 use crate::pool::{Pool, Pooled};
@@ -25,21 +26,40 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// What a snapshot reads from.
 pub(crate) struct Source<'a> {
     pub(crate) pool: &'a Pool,
-    /// If this process makes the changes: what it knows of them.
-    pub(crate) own: Option<Own<'a>>,
-    /// If another process makes the changes: what readers have seen of them. A server that lacks some of that is not read from.
-    pub(crate) follows: Option<&'a Acknowledged>,
-}
-
-/// What the process knows that makes the changes.
-#[derive(Clone, Copy)]
-pub(crate) struct Own<'a> {
     /// What may be read without the database.
     pub(crate) cache: &'a Cache,
-    /// While it is held, nobody else can have committed anything.
-    pub(crate) lease: &'a Mutex<OwnLease>,
     /// Whether the reader can begin anew if what it has read from the cache does not go with the rest.
     pub(crate) may_be_cached: bool,
+    pub(crate) changes: Changes<'a>,
+}
+
+/// Who makes the changes. So it is known whether the cache is as new as it must be.
+#[derive(Clone, Copy)]
+pub(crate) enum Changes<'a> {
+    /// This process. While it holds this lease, nobody else can have committed anything.
+    Own(&'a Mutex<OwnLease>),
+    /// Another process, which is asked. What readers have seen of the changes is kept: a server that lacks some of that is not read from.
+    Followed(&'a Following, &'a Acknowledged),
+    /// Nobody whom this process knows of: the cache knows nothing.
+    Nobodys,
+}
+
+impl Source<'_> {
+    /// Waits until a batch is in the cache that a reader sees in the database.
+    fn wait_for(&self, at: Seen) -> bool {
+        match self.changes {
+            Changes::Own(_) => self.cache.wait_for(at.batch, COMMITTED),
+            Changes::Followed(following, seen) => following.wait_for(at, (self.cache, seen), COMMITTED),
+            Changes::Nobodys => false,
+        }
+    }
+
+    fn seen(&self) -> Option<&Acknowledged> {
+        match self.changes {
+            Changes::Own(_) | Changes::Nobodys => None,
+            Changes::Followed(_, seen) => Some(seen),
+        }
+    }
 }
 
 struct State<'a> {
@@ -49,6 +69,8 @@ struct State<'a> {
     announced: Needs,
     /// The batch as of which `known` is exact, as long as all of it comes from the cache.
     as_of: Option<i64>,
+    /// Whether the cache has everything that was acknowledged when this view began. `None`: the process that makes the changes was not asked yet.
+    is_current: Option<bool>,
     /// Whether what comes from the cache and what comes from the database are of different states.
     is_mixed: bool,
 }
@@ -68,6 +90,7 @@ impl<'a> Snapshot<'a> {
                 known: Fetched::default(),
                 announced: Needs::default(),
                 as_of: None,
+                is_current: None,
                 is_mixed: false,
             }),
         }
@@ -77,17 +100,17 @@ impl<'a> Snapshot<'a> {
 impl<'a> State<'a> {
     /// The reader will probably need this.
     fn announce(&mut self, source: &Source<'a>, needs: Needs) -> Result<(), KvError> {
-        let Some(own) = self.usable(source) else { return self.fetch(source, &needs) };
-        self.is_supplied(own, |found| own.cache.supply_part(For::Reader, &needs, found));
+        if !self.is_usable(source) {
+            return self.fetch(source, &needs);
+        }
+        self.is_supplied(source, |found| source.cache.supply_part(For::Reader, &needs, found));
         self.announced.add_needs(needs, &self.known);
         Ok(())
     }
 
     /// Makes `needs` known.
     fn obtain(&mut self, source: &Source<'a>, needs: Needs) -> Result<(), KvError> {
-        if let Some(own) = self.usable(source)
-            && self.is_supplied(own, |found| own.cache.supply(For::Reader, &needs, found))
-        {
+        if self.is_usable(source) && self.is_supplied(source, |found| source.cache.supply(For::Reader, &needs, found)) {
             return Ok(());
         }
         // What was announced should have it.
@@ -99,18 +122,31 @@ impl<'a> State<'a> {
         if needs.is_empty() { Ok(()) } else { self.fetch(source, &needs) }
     }
 
-    /// What may supply entries now.
-    fn usable(&self, source: &Source<'a>) -> Option<Own<'a>> {
-        source.own.filter(|own| own.may_be_cached && self.session.is_none())
+    /// Whether the cache may supply entries now.
+    fn is_usable(&mut self, source: &Source<'a>) -> bool {
+        let may_be_used = source.may_be_cached && self.session.is_none();
+        may_be_used
+            && match source.changes {
+                Changes::Own(_) => true,
+                Changes::Nobodys => false,
+                Changes::Followed(following, seen) => {
+                    *self.is_current.get_or_insert_with(|| following.refresh(source.cache, seen))
+                }
+            }
     }
 
     /// Whether the cache could `supply` something, as of the same state as everything before.
-    fn is_supplied(&mut self, own: Own<'_>, supply: impl FnOnce(&mut Fetched) -> Option<i64>) -> bool {
+    fn is_supplied(&mut self, source: &Source<'a>, supply: impl FnOnce(&mut Fetched) -> Option<i64>) -> bool {
         let mut found = Fetched::default();
         let Some(batch) = supply(&mut found) else { return false };
         let before = self.as_of.unwrap_or(batch);
-        // The lease is looked at last: what was known then was exact.
-        if !own.cache.is_unchanged(&self.known, before, batch) || !own.lease.lock().at(Instant::now()).is_held() {
+        if !source.cache.is_unchanged(&self.known, before, batch) {
+            return false;
+        }
+        // Looked at last: what was known then was exact.
+        if let Changes::Own(lease) = source.changes
+            && !lease.lock().at(Instant::now()).is_held()
+        {
             return false;
         }
         self.known.absorb(found);
@@ -128,8 +164,8 @@ impl<'a> State<'a> {
             let mut pooled = source.pool.take(until)?;
             let session = pooled.session()?;
             let mut found = Fetched::default();
-            let least = source.follows.map(Acknowledged::least).unwrap_or_default();
-            let fetched = session.fetch_first(needs, &mut found).and_then(|at| match (source.follows, at) {
+            let least = source.seen().map(Acknowledged::least).unwrap_or_default();
+            let fetched = session.fetch_first(needs, &mut found).and_then(|at| match (source.seen(), at) {
                 (None, _) => Ok(at),
                 (Some(seen), Some(at)) if at.batch >= least.batch && at.fence >= least.fence => {
                     seen.note(at);
@@ -145,7 +181,7 @@ impl<'a> State<'a> {
             match fetched {
                 Ok(at) => {
                     self.session = Some(pooled);
-                    return self.has_fetched(source.own.zip(at), found);
+                    return self.has_fetched(source, at, found);
                 }
                 // The connection broke while nobody used it. Nothing was read yet, so another one will do.
                 Err(error @ DatabaseError::Unavailable { .. }) => {
@@ -164,21 +200,24 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The transaction has begun, and `found` is what it has read first. `seen`: what this process knows, and the batch of it that the transaction sees.
-    fn has_fetched(&mut self, seen: Option<(Own<'_>, Seen)>, found: Fetched) -> Result<(), KvError> {
-        let seen = seen.filter(|(own, at)| own.cache.saw(*at));
-        if let Some(before) = self.as_of.take() {
-            let is_same = seen.is_some_and(|(Own { cache, .. }, Seen { batch, .. })| {
-                cache.wait_for(batch, COMMITTED) && cache.is_unchanged(&self.known, before, batch)
-            });
+    /// The transaction has begun, and `found` is what it has read first. `at`: the batch that it sees.
+    fn has_fetched(&mut self, source: &Source<'_>, at: Option<Seen>, found: Fetched) -> Result<(), KvError> {
+        let cache = source.cache;
+        let seen = at.filter(|at| cache.saw(*at));
+        let before = self.as_of.take();
+        // What the other process has not acknowledged yet, its own readers do not see. They must not see it later than readers here.
+        let must_wait = before.is_some() || matches!(source.changes, Changes::Followed(..));
+        let has_arrived = must_wait && seen.is_some_and(|at| source.wait_for(at));
+        if let Some(before) = before {
+            let is_same = has_arrived && seen.is_some_and(|at| cache.is_unchanged(&self.known, before, at.batch));
             // What was read before is not of the transaction's state. Whoever reads begins anew.
             if !is_same {
                 self.is_mixed = true;
                 return Err(mixed());
             }
         }
-        if let Some((own, at)) = seen {
-            own.cache.learn(at, &found);
+        if let Some(at) = seen {
+            cache.learn(at, &found);
         }
         self.known.absorb(found);
         Ok(())

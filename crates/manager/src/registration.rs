@@ -9,9 +9,9 @@ use link::{Authority, ManagerFiles, PeerIdentity, Role};
 use namespace::{
     Actor, Durability, FIRST_NODE, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses,
 };
-use node::ClusterState;
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
+use node::{ChangedEntries, ClusterState, Committed};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
 
 use crate::HasLease;
@@ -22,6 +22,9 @@ use crate::tracked::Tracked;
 
 /// How many runs of a node to remember.
 const RUNS_KEPT: usize = 16;
+
+/// Why a manager without a lease refuses.
+const NO_LEASE: &str = "this manager has lost touch with its database, and another one may have taken over";
 
 /// The manager's side of registration.
 pub struct ManagerRegistration {
@@ -39,11 +42,15 @@ pub struct ManagerRegistration {
 }
 
 /// What other managers get.
-struct Shares {
-    administrators: Arc<Administrators>,
-    /// Which of them have stored the files.
-    stored: Arc<StoredFiles>,
-    state: Box<dyn Fn() -> ClusterState + Send + Sync>,
+pub struct Shares {
+    /// The administrators of the cluster.
+    pub administrators: Arc<Administrators>,
+    /// Which of the managers have stored the files.
+    pub stored: Arc<StoredFiles>,
+    /// The state of the cluster.
+    pub state: Box<dyn Fn() -> ClusterState + Send + Sync>,
+    /// What has changed in the namespace since then; `None` while another manager may know more.
+    pub changes: Box<dyn Fn(Committed) -> Option<ChangedEntries> + Send + Sync>,
 }
 
 /// Why a registration was not accepted.
@@ -94,15 +101,10 @@ impl ManagerRegistration {
         Self { own, ..self }
     }
 
-    /// Shares the authority, the `administrators` and the state of the cluster with other managers, and notes in `stored` which of them has the files.
+    /// Shares the authority and all of this with other managers.
     #[must_use]
-    pub fn sharing(
-        self,
-        administrators: Arc<Administrators>,
-        stored: Arc<StoredFiles>,
-        state: Box<dyn Fn() -> ClusterState + Send + Sync>,
-    ) -> Self {
-        Self { shares: Some(Shares { administrators, stored, state }), ..self }
+    pub fn sharing(self, shares: Shares) -> Self {
+        Self { shares: Some(shares), ..self }
     }
 
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
@@ -190,6 +192,11 @@ impl ManagerRegistration {
     fn shares_with(&self, from: &PeerIdentity) -> Result<&Shares, String> {
         // The list of members has the same roles: otherwise it is not admitted.
         self.admit(from)?;
+        self.shares_with_manager(from)
+    }
+
+    /// The same for a node that was a member when it connected.
+    fn shares_with_manager(&self, from: &PeerIdentity) -> Result<&Shares, String> {
         if !from.name.roles.contain(Role::Manager) {
             return Err("only managers get the cluster's authority and the keys of its disk servers".into());
         }
@@ -247,7 +254,7 @@ fn is_address(address: &str) -> bool {
 impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         if !(self.may_grant)() {
-            return Err("this manager has lost touch with its database, and another one may have taken over".into());
+            return Err(NO_LEASE.into());
         }
         self.admit_member(peer)
     }
@@ -274,6 +281,14 @@ impl RegistrationHandler for ManagerRegistration {
                 Ok(shares) => Reply::ClusterState((shares.state)()),
                 Err(reason) => Reply::Refused(reason),
             },
+            // It asks before each answer to a reader, so nothing is looked up for it.
+            Ok(Request::Changes { since }) => {
+                match self.shares_with_manager(from).map(|shares| (shares.changes)(since)) {
+                    Ok(Some(changes)) => Reply::Changes(changes),
+                    Ok(None) => Reply::Refused(NO_LEASE.into()),
+                    Err(reason) => Reply::Refused(reason),
+                }
+            }
             Ok(Request::Register(registration)) => {
                 let what = if from.name.roles.contain(Role::Manager) { "a standby manager" } else { "a disk server" };
                 let stores = registration.stores.len();

@@ -14,14 +14,14 @@ use link::{
     PeerIdentity, Roles, Settings, TokenError, TokenRequest, TokenStore as _,
 };
 use manager::administrators::Administrators;
-use manager::registration::ManagerRegistration;
+use manager::registration::{ManagerRegistration, Shares};
 use manager::tokens::Tokens;
 use manager::{OtherManagers, StoredFiles, other_managers};
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
 use node::links::{Links, Peer, Received, Receiver, RegistrationHandler as _};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
 use node::renewal::{CertificateRenewal, Move};
-use node::{ClusterState, Committed, SpaceState};
+use node::{ChangedEntries, ChangedEntry, ClusterState, Committed, SpaceState};
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, ObjectId, StoreId, Timestamp};
 
@@ -613,7 +613,30 @@ fn only_managers_get_the_files_that_all_managers_have() {
     };
     let shown = state.clone();
     let desk = cluster.desk();
-    let sharing = desk.sharing(Arc::clone(&administrators), Arc::clone(&stored), Box::new(move || shown.clone()));
+    let changes = |since: Committed| {
+        let entry = ChangedEntry { key: vec![1], now: None };
+        (since.fence > 0).then(|| ChangedEntries { committed: since, entries: Some(vec![entry]) })
+    };
+    let sharing = desk.sharing(Shares {
+        administrators: Arc::clone(&administrators),
+        stored: Arc::clone(&stored),
+        state: Box::new(move || shown.clone()),
+        changes: Box::new(changes),
+    });
+    let ask_changes = |peer: &PeerIdentity, fence| {
+        let since = Committed { fence, batch: 7 };
+        let request = link::encode(&registration::Request::Changes { since }).unwrap();
+        match link::decode(&sharing.answer(peer, &request).unwrap()).unwrap() {
+            registration::Reply::Changes(changes) => Ok(changes),
+            registration::Reply::Refused(reason) => Err(reason),
+            _ => panic!("another answer"),
+        }
+    };
+    let refused = ask_changes(&cluster.peer_of(&disk), 1).unwrap_err();
+    assert!(refused.contains("only managers"), "{refused}");
+    let refused = ask_changes(&cluster.peer_of(&standby), 0).unwrap_err();
+    assert!(refused.contains("lost touch with its database"), "{refused}");
+    assert_eq!(ask_changes(&cluster.peer_of(&standby), 1).unwrap().committed.batch, 7);
     let ask_state = |peer: &PeerIdentity| {
         let request = link::encode(&registration::Request::ClusterState).unwrap();
         match link::decode(&sharing.answer(peer, &request).unwrap()).unwrap() {

@@ -6,8 +6,8 @@ use link::{AuthoritySet, ManagerFiles, Outgoing, Room};
 use serde::{Deserialize, Serialize};
 use types::{NodeId, StoreId};
 
-use crate::ClusterState;
 use crate::links::{Answer, Call, Links, REGISTRATION};
+use crate::{ChangedEntries, ClusterState, Committed};
 
 /// How long a manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,6 +52,11 @@ pub enum Request {
     },
     /// Send the state of the cluster, to another manager.
     ClusterState,
+    /// Send what has changed in the namespace, to another manager.
+    Changes {
+        /// What it knows of.
+        since: Committed,
+    },
 }
 
 /// The manager's answer to a [`Request`].
@@ -69,6 +74,8 @@ pub enum Reply {
     ManagerFiles(Option<ManagerFiles>),
     /// The state of the cluster.
     ClusterState(ClusterState),
+    /// What has changed in the namespace.
+    Changes(ChangedEntries),
 }
 
 /// Why a request to a manager failed.
@@ -153,6 +160,22 @@ pub fn cluster_state(links: &Links, manager: NodeId) -> Result<ClusterState, Reg
     }
 }
 
+/// Asks the active manager what has changed in the namespace since `since`, and waits at most for `patience`. Do not call it on a reading thread.
+///
+/// # Errors
+/// [`RegistrationError`].
+pub fn changes(
+    links: &Links,
+    manager: NodeId,
+    since: Committed,
+    patience: Duration,
+) -> Result<ChangedEntries, RegistrationError> {
+    match ask_for(links, manager, &Request::Changes { since }, patience)? {
+        Reply::Changes(changes) => Ok(changes),
+        other => Err(unexpected(manager, other)),
+    }
+}
+
 fn unexpected(manager: NodeId, reply: Reply) -> RegistrationError {
     match reply {
         Reply::Refused(reason) => RegistrationError::Refused { manager, reason },
@@ -161,6 +184,10 @@ fn unexpected(manager: NodeId, reply: Reply) -> RegistrationError {
 }
 
 fn ask(links: &Links, manager: NodeId, request: &Request) -> Result<Reply, RegistrationError> {
+    ask_for(links, manager, request, PATIENCE)
+}
+
+fn ask_for(links: &Links, manager: NodeId, request: &Request, patience: Duration) -> Result<Reply, RegistrationError> {
     let failed = |why: String| RegistrationError::NotAnswered { manager, why };
     let request = link::encode(request).map_err(|error| failed(error.to_string()))?;
     let call = Call::new(Outgoing::new([&REGISTRATION[..], &request].concat()));
@@ -170,7 +197,7 @@ fn ask(links: &Links, manager: NodeId, request: &Request) -> Result<Reply, Regis
         let _ = sender.send(answer);
     };
     links.request_then(manager, call, Room::Wait, then).map_err(|error| failed(error.to_string()))?;
-    let answer = receiver.recv_timeout(PATIENCE).map_err(|_| failed(format!("nothing came within {PATIENCE:?}")))?;
+    let answer = receiver.recv_timeout(patience).map_err(|_| failed(format!("nothing came within {patience:?}")))?;
     let answer = answer.map_err(|error| failed(error.to_string()))?;
     link::decode(&answer.message).map_err(|error| failed(error.to_string()))
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What happens to a connection when a commit of changes passes.
@@ -38,6 +38,8 @@ pub struct Proxy {
     planned: Arc<AtomicU32>,
     happened: Arc<AtomicU32>,
     is_down: Arc<AtomicBool>,
+    /// How late the server's answers come, in milliseconds.
+    late_ms: Arc<AtomicU64>,
 }
 
 /// With the number of a fault: it happens again and again.
@@ -58,10 +60,15 @@ impl Proxy {
             Ok(listening) => listening,
             Err(why) => panic!("cannot start the proxy: {why}"),
         };
-        let proxy =
-            Self { port: address.port(), planned: Arc::default(), happened: Arc::default(), is_down: Arc::default() };
-        let (planned, happened, is_down) =
-            (Arc::clone(&proxy.planned), Arc::clone(&proxy.happened), Arc::clone(&proxy.is_down));
+        let proxy = Self {
+            port: address.port(),
+            planned: Arc::default(),
+            happened: Arc::default(),
+            is_down: Arc::default(),
+            late_ms: Arc::default(),
+        };
+        let (planned, happened) = (Arc::clone(&proxy.planned), Arc::clone(&proxy.happened));
+        let (is_down, late_ms) = (Arc::clone(&proxy.is_down), Arc::clone(&proxy.late_ms));
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
@@ -71,8 +78,8 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 // Small messages would wait for each other's acknowledgements.
                 let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
-                let (planned, happened) = (Arc::clone(&planned), Arc::clone(&happened));
-                std::thread::spawn(move || relay(client, server, &planned, &happened));
+                let (planned, happened, late_ms) = (Arc::clone(&planned), Arc::clone(&happened), Arc::clone(&late_ms));
+                std::thread::spawn(move || relay(client, server, (&planned, &happened), late_ms));
             }
         });
         proxy
@@ -100,6 +107,11 @@ impl Proxy {
         self.happened.load(Ordering::SeqCst)
     }
 
+    /// The server's answers come so late from now on.
+    pub fn set_late(&self, late: Duration) {
+        self.late_ms.store(u64::try_from(late.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
     /// Whether new connections are refused.
     pub fn set_down(&self, is_down: bool) {
         self.is_down.store(is_down, Ordering::SeqCst);
@@ -113,13 +125,19 @@ fn take(planned: &AtomicU32) -> u32 {
     taken & !ALWAYS
 }
 
-fn relay(mut client: TcpStream, mut server: TcpStream, planned: &AtomicU32, happened: &AtomicU32) {
+fn relay(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    (planned, happened): (&AtomicU32, &AtomicU32),
+    late_ms: Arc<AtomicU64>,
+) {
     let (Ok(mut from_server), Ok(mut to_client)) = (server.try_clone(), client.try_clone()) else { return };
     let silent = Arc::new(AtomicBool::new(false));
     let muted = Arc::clone(&silent);
     let back = std::thread::spawn(move || {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(len @ 1..) = from_server.read(&mut buffer) {
+            std::thread::sleep(Duration::from_millis(late_ms.load(Ordering::SeqCst)));
             if !muted.load(Ordering::SeqCst) && to_client.write_all(&buffer[..len]).is_err() {
                 break;
             }

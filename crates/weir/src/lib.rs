@@ -53,6 +53,7 @@ mod open_connections;
 mod other_managers;
 pub mod people;
 pub mod quotas;
+mod recent_changes;
 mod reload;
 mod scrub;
 pub mod serve;

@@ -15,7 +15,7 @@ use foundation::{
 use link::admin::{AdminService, read_records, write_records};
 use link::{Authority, Credentials, Identity, JoinService, Listener, LocalNode, OtherServices, Settings, VALIDITY};
 use manager::administrators::Administrators;
-use manager::registration::ManagerRegistration;
+use manager::registration::{ManagerRegistration, Shares};
 use manager::tokens::Tokens;
 use manager::{Manager, StoredFiles};
 use namespace::{Actor, Durability, FIRST_NODE, SetAddresses};
@@ -52,8 +52,8 @@ use crate::serve_disk::no_address_for_clients;
 use crate::space_watch::SpaceWatch;
 use crate::standby::{Known, Looks, Waited};
 use crate::{
-    Failure, cluster_role, database_settings, database_start, first_administrator, manager_join, metrics, signals,
-    standby, supervisor,
+    Failure, cluster_role, database_settings, database_start, first_administrator, manager_join, metrics,
+    recent_changes, signals, standby, supervisor,
 };
 
 /// How long the answers to administrators may take when the manager stops.
@@ -360,11 +360,14 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
         Some(_) => {
             let of = Arc::clone(&manager);
             let database = foundation.names.engine.database().cloned();
+            let changed = database.clone();
+            let changes = Box::new(move |since| recent_changes::of(changed.as_deref()?, since));
             let committed = move || {
                 let (fence, batch) = database.as_ref().map(|database| database.acknowledged()).unwrap_or_default();
                 Committed { fence, batch }
             };
-            registration.sharing(administrators, stored, Box::new(move || of.cluster_state(committed())))
+            let state = Box::new(move || of.cluster_state(committed()));
+            registration.sharing(Shares { administrators, stored, state, changes })
         }
         None => registration,
     };

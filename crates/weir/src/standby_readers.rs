@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use service::ActiveManager;
 use types::{LocationRanges, NodeId};
 
-use crate::Failure;
 use crate::cluster_role::manager_settings;
 use crate::exit::Exit;
 use crate::standby::Known;
+use crate::{Failure, recent_changes};
 
 /// How often it asks the active manager for the state of the cluster, and after it was refused.
 const ASK_EVERY: Duration = Duration::from_millis(250);
@@ -69,6 +69,7 @@ impl Readers {
     /// what it does then reaches nobody.
     pub(crate) fn start(self: Arc<Self>, known: &Arc<Known>, links: &Arc<Links>) -> Result<Following, Failure> {
         let (stop, stopped) = channel::<()>();
+        self.database.ask_with(recent_changes::asking(known, links));
         let (known, links) = (Arc::clone(known), Arc::clone(links));
         let follow = move || {
             let mut waited = ASK_EVERY;
@@ -106,6 +107,7 @@ impl Readers {
         // First: what is read now must be at least as new as the fences in the state.
         self.database.note(state.committed.fence, state.committed.batch);
         manager.follow(&state, asked).map_err(|error| error.to_string())?;
+        self.database.follow_changes();
         // Only now it can answer.
         self.standby.begin_to_read(manager);
         Ok(())

@@ -1,11 +1,14 @@
 //! Reading what another process changes.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use database::{PostgresConfig, PostgresReader, Schema};
-use kv::{Durability, Kv as _, KvError, OpOutcome, ScanOrder, transact};
+use database::{Postgres, PostgresConfig, PostgresReader, Schema};
+use kv::{Durability, Kv, KvError, OpOutcome, ScanOrder, transact};
+use postgres_server::Proxy;
 
-use crate::harness::{address, config, database, get, keys, open, put};
+use crate::harness::{address, config, database, get, keys, open, put, queue_add};
 
 fn reader(url: &str) -> PostgresReader {
     let config = PostgresConfig { readers_patience: Duration::from_millis(500), ..config() };
@@ -63,4 +66,115 @@ fn a_database_that_is_closed_is_not_read() {
     sql(&url, "UPDATE weir.schema SET closed = 'a test'");
     let read = reader(&url).snapshot().get(b"n");
     assert!(read.is_err(), "{read:?}");
+}
+
+/// A reader that asks `kv` what has changed, as long as that answers.
+fn follower(url: &str, kv: &Arc<Postgres>) -> (PostgresReader, Arc<AtomicBool>) {
+    let (reader, kv, answers) = (reader(url), Arc::downgrade(kv), Arc::new(AtomicBool::new(true)));
+    let asked = Arc::clone(&answers);
+    reader.ask_with(Box::new(move |fence, batch| {
+        let kv = kv.upgrade().filter(|_| asked.load(Ordering::SeqCst))?;
+        kv.changes_since(fence, batch)
+    }));
+    (reader, answers)
+}
+
+#[test]
+fn what_was_read_once_is_read_without_the_database_and_is_never_old() {
+    let url = database();
+    let kv = Arc::new(open(&url));
+    put(&*kv, "a", "1").unwrap();
+    put(&*kv, "k1", "1").unwrap();
+    let (reader, answers) = follower(&url, &kv);
+    let range = || keys(&*reader.cached_snapshot(), "k", "l", ScanOrder::Ascending, 99);
+    let read = |key: &str| get(&*reader.cached_snapshot(), key);
+    assert_eq!((read("a").unwrap().as_str(), read("absent"), range().len()), ("1", None, 1));
+    let before = reader.round_trips();
+    for turn in 2..20 {
+        assert_eq!((read("absent"), range().len()), (None, turn - 1));
+        put(&*kv, "a", &turn.to_string()).unwrap();
+        put(&*kv, &format!("k{turn}"), "1").unwrap();
+        assert_eq!(read("a").unwrap(), turn.to_string());
+    }
+    assert_eq!(reader.round_trips(), before, "nothing was asked of the database");
+    put(&*kv, "absent", "1").unwrap();
+    assert_eq!(read("absent").unwrap(), "1");
+    assert_eq!(reader.round_trips(), before);
+    // Nobody says what has changed, so nothing of what is known is used.
+    answers.store(false, Ordering::SeqCst);
+    put(&*kv, "a", "x").unwrap();
+    assert_eq!(read("a").unwrap(), "x");
+    assert!(reader.round_trips() > before);
+    answers.store(true, Ordering::SeqCst);
+    put(&*kv, "a", "y").unwrap();
+    let before = reader.round_trips();
+    assert_eq!((read("a").unwrap().as_str(), reader.round_trips()), ("y", before));
+}
+
+#[test]
+fn after_another_process_has_taken_the_place_nothing_that_was_known_counts() {
+    let url = database();
+    let first = Arc::new(open(&url));
+    put(&*first, "a", "1").unwrap();
+    let (reader, _) = follower(&url, &first);
+    assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "1");
+    let old = first.changes_since(0, 0).unwrap();
+    first.stop();
+    assert_eq!(first.changes_since(0, 0), None, "it has no lease any more");
+    let second = Arc::new(open(&url));
+    put(&*second, "a", "2").unwrap();
+    assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "2", "the first one does not answer");
+    let asked = Arc::clone(&second);
+    reader.ask_with(Box::new(move |fence, batch| asked.changes_since(fence, batch)));
+    assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "2");
+    put(&*second, "a", "3").unwrap();
+    assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "3");
+    // A late answer of the first one.
+    reader.ask_with(Box::new(move |_, _| Some(old.clone())));
+    assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "3");
+}
+
+/// Readers of the process that commits, and of another one, with and without the database, whose answers come late: a change may be in the database for a
+/// while before it is acknowledged. Whoever begins after another has seen a value sees it, or a later one.
+#[test]
+fn no_process_shows_an_earlier_state_after_another_has_shown_a_later_one() {
+    let server = postgres_server::shared();
+    let url = database();
+    let proxy = Proxy::before(server.port());
+    let kv = Arc::new(Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap());
+    put(&*kv, "n", "0").unwrap();
+    let (reader, _) = follower(&url, &kv);
+    proxy.set_late(Duration::from_millis(5));
+    let (seen, is_over, cached) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (kv, reader, seen, is_over, cached) = (&kv, &reader, &seen, &is_over, &cached);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let before = seen.load(Ordering::SeqCst);
+                    let trips = reader.round_trips();
+                    let view = match thread {
+                        0 => kv.cached_snapshot(),
+                        1 => reader.snapshot(),
+                        _ => reader.cached_snapshot(),
+                    };
+                    let value = get(&*view, "n").unwrap().parse::<u64>().unwrap();
+                    assert!(value >= before, "{before} was seen, and then {value} by reader {thread}");
+                    seen.fetch_max(value, Ordering::SeqCst);
+                    cached.fetch_add(u64::from(thread > 1 && reader.round_trips() == trips), Ordering::SeqCst);
+                }
+            });
+        }
+        let until = Instant::now() + Duration::from_secs(3);
+        for number in 1.. {
+            queue_add(&*kv, "n").recv().unwrap().unwrap();
+            // What was acknowledged is seen from now on.
+            seen.fetch_max(number, Ordering::SeqCst);
+            if Instant::now() > until {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(seen.load(Ordering::SeqCst) > 20 && cached.load(Ordering::SeqCst) > 0, "{seen:?}, {cached:?}");
 }
