@@ -46,10 +46,10 @@ def test_a_history_in_which_the_active_manager_is_killed(cluster):
         active = cluster.active()
         active.kill()
         killed = time.monotonic_ns()
-        active.start()
         other = cluster.active()
         cluster.wait_active(other)
         clients.kills.append((killed, time.monotonic_ns()))
+        active.start()
         clients.until(OPERATIONS)
     check_clients(clients)
     assert other is not active
