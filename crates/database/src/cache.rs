@@ -38,13 +38,13 @@ pub(crate) struct Cache {
     generation_bytes: usize,
 }
 
-/// Which changes of the committer somebody sees in the database.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// Which changes of the committer somebody sees in the database. Later ones are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Seen {
-    /// The last of its batches.
-    pub(crate) batch: i64,
     /// Its fence. Each connection of the committer has another one: with an earlier one, this is a server that is not the primary any more.
     pub(crate) fence: i64,
+    /// The last of its batches.
+    pub(crate) batch: i64,
 }
 
 #[derive(Default)]
@@ -53,8 +53,9 @@ struct State {
     fence: i64,
     /// The last batch of the committer whose changes are in here.
     batch: i64,
-    /// The last batch that a reader has seen in the database. Until it is in here, readers get nothing: nobody may see an earlier state after a later one.
-    seen: i64,
+    /// What a reader has seen in the database, of this process or of another one. Until it is in here, readers get nothing: nobody may see an earlier
+    /// state after a later one.
+    seen: Seen,
     /// What was used lately. It replaces `old` when it is full.
     young: Fetched,
     old: Fetched,
@@ -87,7 +88,7 @@ impl Cache {
     /// Knows nothing, of a database in which the committer is `at`. `bytes`: how much may be known at most, in bytes.
     pub(crate) fn new(at: Seen, bytes: usize) -> Self {
         let Seen { batch, fence } = at;
-        let state = State { fence, batch, seen: batch, recent_from: batch, ..State::default() };
+        let state = State { fence, batch, seen: at, recent_from: batch, ..State::default() };
         Self { state: RwLock::new(state), generation_bytes: bytes / 2 }
     }
 
@@ -120,14 +121,14 @@ impl Cache {
     fn copy_to(&self, who: For, known: &mut Fetched, copy: impl FnOnce(&State, &mut Found) -> bool) -> Option<i64> {
         let (at, found, uses_old) = {
             let state = self.state.read();
-            if who == For::Reader && state.batch < state.seen {
+            if who == For::Reader && state.is_behind() {
                 return None;
             }
             let mut found = Found::default();
             if !copy(&state, &mut found) || found.entries.is_empty() {
                 return None;
             }
-            (Seen { batch: state.batch, fence: state.fence }, found.entries, found.uses_old)
+            (state.at(), found.entries, found.uses_old)
         };
         if uses_old {
             self.learn(at, &found);
@@ -180,8 +181,8 @@ impl Cache {
     pub(crate) fn reset(&self, at: Seen) {
         let Seen { batch, fence } = at;
         let mut state = self.state.write();
-        // What others have seen of a server that is not the primary any more never comes here.
-        let fresh = State { fence, batch, seen: batch, recent_from: batch, ..State::default() };
+        // What others have seen of a server that is not the primary any more is less than this.
+        let fresh = State { fence, batch, seen: state.seen.max(at), recent_from: batch, ..State::default() };
         let before = std::mem::replace(&mut *state, fresh);
         drop(state);
         drop_aside(before);
@@ -189,18 +190,15 @@ impl Cache {
 
     /// A reader has this before it in the database. Returns whether that is the committer's own server.
     pub(crate) fn saw(&self, at: Seen) -> bool {
-        let Seen { batch, fence } = at;
         {
             let state = self.state.read();
-            if state.fence != fence || state.seen >= batch {
-                return state.fence == fence;
+            if state.seen >= at {
+                return state.fence == at.fence;
             }
         }
         let mut state = self.state.write();
-        if state.fence == fence {
-            state.seen = state.seen.max(batch);
-        }
-        state.fence == fence
+        state.seen = state.seen.max(at);
+        state.fence == at.fence
     }
 
     /// Whether `known`, which was exact as of batch `from`, is so as of batch `to`, too. `false` if nobody can tell.
@@ -257,6 +255,16 @@ struct Found {
 }
 
 impl State {
+    /// The batch as of which this is.
+    fn at(&self) -> Seen {
+        Seen { batch: self.batch, fence: self.fence }
+    }
+
+    /// Whether somebody has seen a later state in the database.
+    fn is_behind(&self) -> bool {
+        self.at() < self.seen
+    }
+
     /// All batches up to `batch` are in here now. The new ones have changed `keys`.
     fn note_changed(&mut self, batch: i64, keys: BTreeSet<Box<[u8]>>) {
         let after = std::mem::replace(&mut self.batch, batch);

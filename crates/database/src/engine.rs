@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use types::ClusterId;
 
 use crate::away::{Away, Outage};
-use crate::cache::{Cache, RecentChanges, Seen};
+use crate::cache::{Cache, Seen};
 use crate::committer::Committer;
+use crate::following::{Question, Told};
 use crate::holder::Holder;
 use crate::place::Place;
 use crate::place_lease::{OwnLease, PlaceLease, Vacancy};
@@ -244,13 +245,14 @@ impl Postgres {
         (at.fence, at.batch)
     }
 
-    /// What has changed since a batch, of which another process knows: for [`crate::PostgresReader::ask_with`]. `None`: there is no lease, so that process
-    /// may know more.
+    /// What has changed, for another process: see [`crate::PostgresReader::ask_with`]. `None`: there is no lease, so that process may know more.
     #[must_use]
-    pub fn changes_since(&self, fence: i64, batch: i64) -> Option<RecentChanges> {
-        let changes = self.cache.changes_since(Seen { batch, fence });
+    pub fn tell_changes(&self, question: Question) -> Option<Told> {
+        let at = |(fence, batch)| Seen { batch, fence };
+        self.cache.saw(at(question.seen));
+        let told = self.cache.changes_since(at(question.since)).map_or(Told::Later, Told::Changes);
         // Looked at last: nobody else can have committed anything before.
-        self.lease().is_held().then_some(changes)
+        self.lease().is_held().then_some(told)
     }
 
     /// What other processes are told about this one ([`crate::Standing::Held`]). It is in the database after a second or two.

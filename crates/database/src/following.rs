@@ -3,6 +3,9 @@
 //! A reader first has the other process asked, once for all readers that wait for it. What that process had acknowledged when it was asked, and with that
 //! all that it had acknowledged when the reader came, is in the cache then. So readers need its lease no less than its own readers do: it answers only
 //! under that. If it does not answer, they read in the database.
+//!
+//! A reader of the database may see a change that is not acknowledged yet. Before anybody learns of that, the other process is told: from then on, it and
+//! all who ask it read in the database, until the change is acknowledged. So nobody sees an earlier state after a later one.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +14,26 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::cache::{Cache, RecentChanges, Seen};
 use crate::session::Acknowledged;
 
-/// Asks the process that commits what has changed since a fence and a batch. `None`: it does not answer, or has no lease.
-pub type AskChanges = Box<dyn Fn(i64, i64) -> Option<RecentChanges> + Send + Sync>;
+/// A question to the process that commits. Fences and batches are those of its row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question {
+    /// What has changed since this fence and batch?
+    pub since: (i64, i64),
+    /// Readers have seen this fence and batch in the database.
+    pub seen: (i64, i64),
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// What has changed.
+    Changes(RecentChanges),
+    /// Somebody has seen more in the database than is acknowledged. Until it is, readers read there.
+    Later,
+}
+
+/// Asks the process that commits. `None`: it does not answer, or has no lease.
+pub type AskChanges = Box<dyn Fn(Question) -> Option<Told> + Send + Sync>;
 
 /// How often a reader asks for a batch that is in the database already.
 const AGAIN: Duration = Duration::from_micros(200);
@@ -30,8 +51,12 @@ pub(crate) struct Following {
 struct Rounds {
     begun: u64,
     ended: u64,
-    /// The last one that was answered.
-    answered: u64,
+    /// The last one after which the cache had everything.
+    current: u64,
+    /// What readers have seen in the database.
+    seen: Seen,
+    /// What of that the other process knows.
+    told: Seen,
 }
 
 impl Following {
@@ -40,10 +65,31 @@ impl Following {
         *self.ask.write() = Some(ask);
     }
 
-    /// Waits until everything that was acknowledged before this call is in `cache`. Returns whether it is; otherwise the process that commits does not answer.
+    /// Waits until everything that was acknowledged before this call is in `cache`. Returns whether it is; otherwise readers must read in the database.
     pub(crate) fn refresh(&self, cache: &Cache, acknowledged: &Acknowledged) -> bool {
+        let own = self.round(cache, acknowledged);
+        own.is_some_and(|own| self.rounds.lock().current >= own)
+    }
+
+    /// Has the process that commits told that a reader here sees `at` in the database. Returns whether it knows that, or has acknowledged so much.
+    pub(crate) fn tell(&self, at: Seen, cache: &Cache, acknowledged: &Acknowledged) -> bool {
+        if cache.at() >= at {
+            return true;
+        }
+        {
+            let mut rounds = self.rounds.lock();
+            if rounds.told >= at {
+                return true;
+            }
+            rounds.seen = rounds.seen.max(at);
+        }
+        self.round(cache, acknowledged).is_some() && self.rounds.lock().told >= at
+    }
+
+    /// Asks the process that commits, or waits for a question of somebody else that begins after this call. Returns its number; `None`: nobody is asked.
+    fn round(&self, cache: &Cache, acknowledged: &Acknowledged) -> Option<u64> {
         let ask = self.ask.read();
-        let Some(ask) = &*ask else { return false };
+        let ask = ask.as_ref()?;
         let mut rounds = self.rounds.lock();
         // A question that was asked before this call does not count.
         let own = rounds.begun + 1;
@@ -53,13 +99,13 @@ impl Following {
                 continue;
             }
             rounds.begun += 1;
-            let mut round = Round { following: self, number: rounds.begun, is_answered: false };
+            let mut round = Round { following: self, number: rounds.begun, seen: rounds.seen, told: None };
             drop(rounds);
-            round.is_answered = one_round(ask, cache, acknowledged);
+            round.told = one_round(ask, round.seen, cache, acknowledged);
             drop(round);
             rounds = self.rounds.lock();
         }
-        rounds.answered >= own
+        Some(own)
     }
 
     /// Waits until `batch`, which a reader sees in the database, is acknowledged and in `cache`, but at most for `patience`. Returns whether it is.
@@ -70,18 +116,16 @@ impl Following {
         patience: Duration,
     ) -> bool {
         let until = Instant::now() + patience;
-        loop {
-            let known = cache.at();
-            if known.fence != at.fence || known.batch >= at.batch {
-                return known.fence == at.fence;
-            }
-            if !self.refresh(cache, acknowledged) || Instant::now() >= until {
-                return false;
-            }
-            if cache.at().batch < at.batch {
+        while cache.at() < at && Instant::now() < until {
+            if !self.refresh(cache, acknowledged) {
+                if self.rounds.lock().told < at {
+                    return false;
+                }
                 std::thread::sleep(AGAIN);
             }
         }
+        let known = cache.at();
+        known >= at && known.fence == at.fence
     }
 }
 
@@ -89,25 +133,30 @@ impl Following {
 struct Round<'a> {
     following: &'a Following,
     number: u64,
-    is_answered: bool,
+    seen: Seen,
+    /// Whether the cache has everything; `None` without an answer.
+    told: Option<bool>,
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
         let mut rounds = self.following.rounds.lock();
         rounds.ended = self.number;
-        if self.is_answered {
-            rounds.answered = self.number;
+        if let Some(is_current) = self.told {
+            rounds.told = rounds.told.max(self.seen);
+            if is_current {
+                rounds.current = self.number;
+            }
         }
         self.following.ended.notify_all();
     }
 }
 
-fn one_round(ask: &AskChanges, cache: &Cache, acknowledged: &Acknowledged) -> bool {
+fn one_round(ask: &AskChanges, seen: Seen, cache: &Cache, acknowledged: &Acknowledged) -> Option<bool> {
     let since = cache.at();
-    let Some(changes) = ask(since.fence, since.batch) else { return false };
-    let at = Seen { batch: changes.batch, fence: changes.fence };
+    let pair = |at: Seen| (at.fence, at.batch);
+    let Told::Changes(changes) = ask(Question { since: pair(since), seen: pair(seen) })? else { return Some(false) };
     // No server is read from that lacks some of it.
-    acknowledged.note(at);
-    cache.follow(since, changes)
+    acknowledged.note(Seen { batch: changes.batch, fence: changes.fence });
+    Some(cache.follow(since, changes))
 }

@@ -89,7 +89,7 @@ pub use compare::{Compared, compare};
 pub use copying::{Copying, DirectoryMark, IfThere, ImportSource, ImportState};
 pub use engine::{Postgres, PostgresConfig, PostgresStats};
 pub use error::{DatabaseError, READ_ONLY};
-pub use following::AskChanges;
+pub use following::{AskChanges, Question, Told};
 pub use holder::Holder;
 pub use place_lease::{PlaceLease, Vacancy};
 pub use place_watch::{PlaceWatch, Standing};

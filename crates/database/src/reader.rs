@@ -36,7 +36,7 @@ impl PostgresReader {
         Self { connector, pool, cache, following: Following::default() }
     }
 
-    /// How the other process is asked what it has committed, by [`crate::Postgres::changes_since`]. From then on, what is known of the entries is read
+    /// How the other process is asked what it has committed, by [`crate::Postgres::tell_changes`]. From then on, what is known of the entries is read
     /// without the database. The last call counts.
     pub fn ask_with(&self, ask: AskChanges) {
         self.following.ask_with(ask);

@@ -49,15 +49,16 @@ impl Source<'_> {
     fn wait_for(&self, at: Seen) -> bool {
         match self.changes {
             Changes::Own(_) => self.cache.wait_for(at.batch, COMMITTED),
-            Changes::Followed(following, seen) => following.wait_for(at, (self.cache, seen), COMMITTED),
+            Changes::Followed(following, acknowledged) => following.wait_for(at, (self.cache, acknowledged), COMMITTED),
             Changes::Nobodys => false,
         }
     }
 
-    fn seen(&self) -> Option<&Acknowledged> {
+    /// What is known to be acknowledged, if another process makes the changes.
+    fn acknowledged(&self) -> Option<&Acknowledged> {
         match self.changes {
             Changes::Own(_) | Changes::Nobodys => None,
-            Changes::Followed(_, seen) => Some(seen),
+            Changes::Followed(_, acknowledged) => Some(acknowledged),
         }
     }
 }
@@ -125,14 +126,18 @@ impl<'a> State<'a> {
     /// Whether the cache may supply entries now.
     fn is_usable(&mut self, source: &Source<'a>) -> bool {
         let may_be_used = source.may_be_cached && self.session.is_none();
-        may_be_used
-            && match source.changes {
-                Changes::Own(_) => true,
-                Changes::Nobodys => false,
-                Changes::Followed(following, seen) => {
-                    *self.is_current.get_or_insert_with(|| following.refresh(source.cache, seen))
-                }
+        may_be_used && self.has_asked(source)
+    }
+
+    /// Whether the cache has everything that was acknowledged when this view began. The first call asks the process that makes the changes.
+    fn has_asked(&mut self, source: &Source<'a>) -> bool {
+        match source.changes {
+            Changes::Own(_) => true,
+            Changes::Nobodys => false,
+            Changes::Followed(following, acknowledged) => {
+                *self.is_current.get_or_insert_with(|| following.refresh(source.cache, acknowledged))
             }
+        }
     }
 
     /// Whether the cache could `supply` something, as of the same state as everything before.
@@ -159,13 +164,15 @@ impl<'a> State<'a> {
         if let Some(pooled) = &mut self.session {
             return Ok(pooled.session()?.fetch(Begin::Not, needs, &mut self.known)?);
         }
+        // So it is known what a server must have.
+        self.has_asked(source);
         let until = source.pool.until();
         loop {
             let mut pooled = source.pool.take(until)?;
             let session = pooled.session()?;
             let mut found = Fetched::default();
-            let least = source.seen().map(Acknowledged::least).unwrap_or_default();
-            let fetched = session.fetch_first(needs, &mut found).and_then(|at| match (source.seen(), at) {
+            let least = source.acknowledged().map(Acknowledged::least).unwrap_or_default();
+            let fetched = session.fetch_first(needs, &mut found).and_then(|at| match (source.acknowledged(), at) {
                 (None, _) => Ok(at),
                 (Some(seen), Some(at)) if at.batch >= least.batch && at.fence >= least.fence => {
                     seen.note(at);
@@ -204,12 +211,13 @@ impl<'a> State<'a> {
     fn has_fetched(&mut self, source: &Source<'_>, at: Option<Seen>, found: Fetched) -> Result<(), KvError> {
         let cache = source.cache;
         let seen = at.filter(|at| cache.saw(*at));
-        let before = self.as_of.take();
-        // What the other process has not acknowledged yet, its own readers do not see. They must not see it later than readers here.
-        let must_wait = before.is_some() || matches!(source.changes, Changes::Followed(..));
-        let has_arrived = must_wait && seen.is_some_and(|at| source.wait_for(at));
-        if let Some(before) = before {
-            let is_same = has_arrived && seen.is_some_and(|at| cache.is_unchanged(&self.known, before, at.batch));
+        if let (Changes::Followed(following, acknowledged), Some(at)) = (source.changes, at) {
+            // If the other process does not answer, readers elsewhere may see an earlier state for a moment.
+            following.tell(at, cache, acknowledged);
+        }
+        if let Some(before) = self.as_of.take() {
+            let is_same =
+                seen.is_some_and(|at| source.wait_for(at) && cache.is_unchanged(&self.known, before, at.batch));
             // What was read before is not of the transaction's state. Whoever reads begins anew.
             if !is_same {
                 self.is_mixed = true;

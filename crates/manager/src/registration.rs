@@ -11,7 +11,7 @@ use namespace::{
 };
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
-use node::{ChangedEntries, ClusterState, Committed};
+use node::{Changes, ClusterState, Committed};
 use types::{ClientAddress, Location, NodeId, StoreClass, Timestamp};
 
 use crate::HasLease;
@@ -49,8 +49,8 @@ pub struct Shares {
     pub stored: Arc<StoredFiles>,
     /// The state of the cluster.
     pub state: Box<dyn Fn() -> ClusterState + Send + Sync>,
-    /// What has changed in the namespace since then; `None` while another manager may know more.
-    pub changes: Box<dyn Fn(Committed) -> Option<ChangedEntries> + Send + Sync>,
+    /// What has changed in the namespace since the first one, for readers who have seen the second one; `None` while another manager may know more.
+    pub changes: Box<dyn Fn(Committed, Committed) -> Option<Changes> + Send + Sync>,
 }
 
 /// Why a registration was not accepted.
@@ -281,13 +281,14 @@ impl RegistrationHandler for ManagerRegistration {
                 Ok(shares) => Reply::ClusterState((shares.state)()),
                 Err(reason) => Reply::Refused(reason),
             },
-            // It asks before each answer to a reader, so nothing is looked up for it.
-            Ok(Request::Changes { since }) => {
-                match self.shares_with_manager(from).map(|shares| (shares.changes)(since)) {
+            // It comes before each answer to a reader, so nothing is looked up for it. Without the lease, other requests say so in the log.
+            Ok(Request::Changes { since, seen }) => {
+                let reply = match self.shares_with_manager(from).map(|shares| (shares.changes)(since, seen)) {
                     Ok(Some(changes)) => Reply::Changes(changes),
                     Ok(None) => Reply::Refused(NO_LEASE.into()),
                     Err(reason) => Reply::Refused(reason),
-                }
+                };
+                return link::encode(&reply).ok();
             }
             Ok(Request::Register(registration)) => {
                 let what = if from.name.roles.contain(Role::Manager) { "a standby manager" } else { "a disk server" };

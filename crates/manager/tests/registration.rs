@@ -21,7 +21,7 @@ use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, Rem
 use node::links::{Links, Peer, Received, Receiver, RegistrationHandler as _};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
 use node::renewal::{CertificateRenewal, Move};
-use node::{ChangedEntries, ChangedEntry, ClusterState, Committed, SpaceState};
+use node::{ChangedEntries, ChangedEntry, Changes, ClusterState, Committed, SpaceState};
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, ObjectId, StoreId, Timestamp};
 
@@ -613,9 +613,11 @@ fn only_managers_get_the_files_that_all_managers_have() {
     };
     let shown = state.clone();
     let desk = cluster.desk();
-    let changes = |since: Committed| {
+    let changes = |since: Committed, seen: Committed| {
         let entry = ChangedEntry { key: vec![1], now: None };
-        (since.fence > 0).then(|| ChangedEntries { committed: since, entries: Some(vec![entry]) })
+        let changed = ChangedEntries { committed: since, entries: Some(vec![entry]) };
+        let answer = if seen.batch > since.batch { Changes::Later } else { Changes::Entries(changed) };
+        (since.fence > 0).then_some(answer)
     };
     let sharing = desk.sharing(Shares {
         administrators: Arc::clone(&administrators),
@@ -624,8 +626,8 @@ fn only_managers_get_the_files_that_all_managers_have() {
         changes: Box::new(changes),
     });
     let ask_changes = |peer: &PeerIdentity, fence| {
-        let since = Committed { fence, batch: 7 };
-        let request = link::encode(&registration::Request::Changes { since }).unwrap();
+        let (since, seen) = (Committed { fence, batch: 7 }, Committed { fence, batch: 8 });
+        let request = link::encode(&registration::Request::Changes { since, seen }).unwrap();
         match link::decode(&sharing.answer(peer, &request).unwrap()).unwrap() {
             registration::Reply::Changes(changes) => Ok(changes),
             registration::Reply::Refused(reason) => Err(reason),
@@ -636,7 +638,7 @@ fn only_managers_get_the_files_that_all_managers_have() {
     assert!(refused.contains("only managers"), "{refused}");
     let refused = ask_changes(&cluster.peer_of(&standby), 0).unwrap_err();
     assert!(refused.contains("lost touch with its database"), "{refused}");
-    assert_eq!(ask_changes(&cluster.peer_of(&standby), 1).unwrap().committed.batch, 7);
+    assert_eq!(ask_changes(&cluster.peer_of(&standby), 1), Ok(Changes::Later));
     let ask_state = |peer: &PeerIdentity| {
         let request = link::encode(&registration::Request::ClusterState).unwrap();
         match link::decode(&sharing.answer(peer, &request).unwrap()).unwrap() {

@@ -158,7 +158,8 @@ fn round_trips_of_the_commonest_operations() {
 /// What a manager has written itself it reads without asking the database, though it announces more than there is.
 #[test]
 fn what_this_manager_has_written_is_read_without_a_round_trip() {
-    let kv = open(&database(), "manager", config());
+    let url = database();
+    let kv = open(&url, "manager", config());
     let ns = Namespace::open(Arc::clone(&kv) as Arc<dyn Kv>, Timestamp(1), NamespaceConfig::default()).unwrap();
     let admin = Actor::admin();
     let path = |text: &str| NsPath::parse(text.as_bytes()).unwrap();
@@ -173,7 +174,7 @@ fn what_this_manager_has_written_is_read_without_a_round_trip() {
     ns.change_wait(change, ctx(), ns::PutGroup { group: Group { group, epoch: 1, members } }).unwrap();
     ns.change_wait(change, ctx(), ns::Mkdir { path: path("/a/b"), mode: 0o755, parents: true }).unwrap();
     let placement = Placement { group, in_sync: vec![InSyncReplica { store, boot_generation: BootGeneration(1) }] };
-    let new = ns::OpenWrite::new(path("/a/b/file"), ns::WriteMode::NewOnly, client, BootId(1));
+    let new = ns::OpenWrite::new(path("/a/b/file"), ns::WriteMode::NewOnly, client.clone(), BootId(1));
     let writer = ns.change_wait(change, ctx(), ns::OpenWrite { placement, ..new }).unwrap().writer;
     let sums = ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) };
     let content = ns::Committed { len: 10, sums: Some(sums), mtime: None };
@@ -191,4 +192,18 @@ fn what_this_manager_has_written_is_read_without_a_round_trip() {
     assert_eq!(kv.stats().round_trips - before, 0, "open for reading");
     ns.read_cached(|read| ns::stat(read, &admin, &path("/a/b/file"))).unwrap();
     assert_eq!(kv.stats().round_trips - before, 0, "stat");
+    drop(ns);
+    kv.stop();
+    // A manager that has just started. Nobody knows the names of new files: only the open itself looks them up, together with others.
+    let kv = open(&url, "manager", config());
+    let ns = Namespace::open(Arc::clone(&kv) as Arc<dyn Kv>, Timestamp(3), NamespaceConfig::default()).unwrap();
+    let policy_for = |name: &str, how| {
+        let new = ns::OpenWrite::new(path(&format!("/a/b/{name}")), how, client.clone(), BootId(1));
+        let before = kv.stats().round_trips;
+        ns.read_cached(|read| ns::policy_for_new(read, &admin, &new)).unwrap();
+        kv.stats().round_trips - before
+    };
+    policy_for("1", ns::WriteMode::NewOnly);
+    assert_eq!(policy_for("2", ns::WriteMode::NewOnly), 0, "where a new file goes");
+    assert!(policy_for("3", ns::WriteMode::Replace) > 0, "what is replaced must be known");
 }

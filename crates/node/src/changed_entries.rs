@@ -4,6 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::Committed;
 
+/// The answer of the active manager.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Changes {
+    /// What has changed.
+    Entries(ChangedEntries),
+    /// Somebody has seen more in the database than is acknowledged. Until it is, the standby manager reads there.
+    Later,
+}
+
 /// The entries of the namespace that have changed since a batch that the standby manager knows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChangedEntries {

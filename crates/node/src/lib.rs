@@ -26,7 +26,7 @@ pub use audit::{
     DamageReport, INVENTORY_MAX, Inventory, InventoryRequest, ORIGIN_BYTES_MAX, ORIGINS_MAX, StoredReplica, StoredState,
 };
 pub use bulk::{BulkBytes, BulkPool};
-pub use changed_entries::{ChangedEntries, ChangedEntry};
+pub use changed_entries::{ChangedEntries, ChangedEntry, Changes};
 pub use client_presence::{ClientPresence, GO_ON_HINT};
 pub use cluster_state::{ClusterState, Committed, NodeState, STATE_LENGTHS_MAX, SigningKey, SpaceState};
 pub use grant::{Layout, Striped, StripedRights, To, grant_of};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use types::{NodeId, StoreId};
 
 use crate::links::{Answer, Call, Links, REGISTRATION};
-use crate::{ChangedEntries, ClusterState, Committed};
+use crate::{Changes, ClusterState, Committed};
 
 /// How long a manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,6 +56,8 @@ pub enum Request {
     Changes {
         /// What it knows of.
         since: Committed,
+        /// What its readers have seen in the database.
+        seen: Committed,
     },
 }
 
@@ -75,7 +77,7 @@ pub enum Reply {
     /// The state of the cluster.
     ClusterState(ClusterState),
     /// What has changed in the namespace.
-    Changes(ChangedEntries),
+    Changes(Changes),
 }
 
 /// Why a request to a manager failed.
@@ -160,17 +162,18 @@ pub fn cluster_state(links: &Links, manager: NodeId) -> Result<ClusterState, Reg
     }
 }
 
-/// Asks the active manager what has changed in the namespace since `since`, and waits at most for `patience`. Do not call it on a reading thread.
+/// Asks the active manager what has changed in the namespace since `since`, tells it what readers have seen, and waits at most for `patience`. Do not call
+/// it on a reading thread.
 ///
 /// # Errors
 /// [`RegistrationError`].
 pub fn changes(
     links: &Links,
     manager: NodeId,
-    since: Committed,
+    (since, seen): (Committed, Committed),
     patience: Duration,
-) -> Result<ChangedEntries, RegistrationError> {
-    match ask_for(links, manager, &Request::Changes { since }, patience)? {
+) -> Result<Changes, RegistrationError> {
+    match ask_for(links, manager, &Request::Changes { since, seen }, patience)? {
         Reply::Changes(changes) => Ok(changes),
         other => Err(unexpected(manager, other)),
     }

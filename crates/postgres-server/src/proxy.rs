@@ -38,7 +38,7 @@ pub struct Proxy {
     planned: Arc<AtomicU32>,
     happened: Arc<AtomicU32>,
     is_down: Arc<AtomicBool>,
-    /// How late the server's answers come, in milliseconds.
+    /// How late the answers to commits of changes come, in milliseconds.
     late_ms: Arc<AtomicU64>,
 }
 
@@ -107,7 +107,7 @@ impl Proxy {
         self.happened.load(Ordering::SeqCst)
     }
 
-    /// The server's answers come so late from now on.
+    /// The answers to commits of changes come so late from now on.
     pub fn set_late(&self, late: Duration) {
         self.late_ms.store(u64::try_from(late.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
@@ -132,12 +132,14 @@ fn relay(
     late_ms: Arc<AtomicU64>,
 ) {
     let (Ok(mut from_server), Ok(mut to_client)) = (server.try_clone(), client.try_clone()) else { return };
-    let silent = Arc::new(AtomicBool::new(false));
-    let muted = Arc::clone(&silent);
+    let (silent, is_commit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (muted, has_committed) = (Arc::clone(&silent), Arc::clone(&is_commit));
     let back = std::thread::spawn(move || {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(len @ 1..) = from_server.read(&mut buffer) {
-            std::thread::sleep(Duration::from_millis(late_ms.load(Ordering::SeqCst)));
+            if has_committed.swap(false, Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(late_ms.load(Ordering::SeqCst)));
+            }
             if !muted.load(Ordering::SeqCst) && to_client.write_all(&buffer[..len]).is_err() {
                 break;
             }
@@ -155,6 +157,9 @@ fn relay(
         }
         match fault {
             Fault::None => {
+                if commits {
+                    is_commit.store(true, Ordering::SeqCst);
+                }
                 if server.write_all(bytes).is_err() {
                     break;
                 }

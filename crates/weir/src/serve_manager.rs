@@ -361,7 +361,7 @@ fn become_active(process: &ManagerProcess, place: Option<(&DatabaseSettings, &Va
             let of = Arc::clone(&manager);
             let database = foundation.names.engine.database().cloned();
             let changed = database.clone();
-            let changes = Box::new(move |since| recent_changes::of(changed.as_deref()?, since));
+            let changes = Box::new(move |since, seen| recent_changes::of(changed.as_deref()?, since, seen));
             let committed = move || {
                 let (fence, batch) = database.as_ref().map(|database| database.acknowledged()).unwrap_or_default();
                 Committed { fence, batch }

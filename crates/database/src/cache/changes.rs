@@ -33,21 +33,22 @@ pub struct ChangedEntry {
 }
 
 impl Cache {
-    /// What has changed since `since`.
-    pub(crate) fn changes_since(&self, since: Seen) -> RecentChanges {
+    /// What has changed since `since`. `None` if somebody has seen a later state in the database than is acknowledged yet.
+    pub(crate) fn changes_since(&self, since: Seen) -> Option<RecentChanges> {
         let state = self.state.read();
-        RecentChanges { fence: state.fence, batch: state.batch, entries: state.changes_since(since) }
+        let Seen { batch, fence } = state.at();
+        (!state.is_behind()).then(|| RecentChanges { fence, batch, entries: state.changes_since(since) })
     }
 
     /// The process that commits says what has changed since a batch of which this one knew. Returns whether this one knows so much now.
     pub(crate) fn follow(&self, since: Seen, changes: RecentChanges) -> bool {
         let RecentChanges { fence, batch, entries } = changes;
         let mut state = self.state.write();
-        if (fence, batch) < (state.fence, state.batch) {
-            // An answer of a process whose time is over.
+        if fence < state.fence || batch < state.batch {
+            // An answer of a process whose time is over. The number of the last acknowledged batch never goes back.
             return false;
         }
-        let is_next = fence == state.fence && since == Seen { batch: state.batch, fence };
+        let is_next = fence == state.fence && since == state.at();
         let (Some(entries), true) = (entries, is_next) else {
             drop(state);
             self.reset(Seen { batch, fence });
@@ -72,8 +73,7 @@ impl Cache {
 
     /// The batch as of which this is.
     pub(crate) fn at(&self) -> Seen {
-        let state = self.state.read();
-        Seen { batch: state.batch, fence: state.fence }
+        self.state.read().at()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use database::{Postgres, PostgresConfig, PostgresReader, Schema};
+use database::{Postgres, PostgresConfig, PostgresReader, Question, Schema};
 use kv::{Durability, Kv, KvError, OpOutcome, ScanOrder, transact};
 use postgres_server::Proxy;
 
@@ -72,9 +72,9 @@ fn a_database_that_is_closed_is_not_read() {
 fn follower(url: &str, kv: &Arc<Postgres>) -> (PostgresReader, Arc<AtomicBool>) {
     let (reader, kv, answers) = (reader(url), Arc::downgrade(kv), Arc::new(AtomicBool::new(true)));
     let asked = Arc::clone(&answers);
-    reader.ask_with(Box::new(move |fence, batch| {
+    reader.ask_with(Box::new(move |question| {
         let kv = kv.upgrade().filter(|_| asked.load(Ordering::SeqCst))?;
-        kv.changes_since(fence, batch)
+        kv.tell_changes(question)
     }));
     (reader, answers)
 }
@@ -118,24 +118,25 @@ fn after_another_process_has_taken_the_place_nothing_that_was_known_counts() {
     put(&*first, "a", "1").unwrap();
     let (reader, _) = follower(&url, &first);
     assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "1");
-    let old = first.changes_since(0, 0).unwrap();
+    let question = Question { since: (0, 0), seen: (0, 0) };
+    let old = first.tell_changes(question).unwrap();
     first.stop();
-    assert_eq!(first.changes_since(0, 0), None, "it has no lease any more");
+    assert_eq!(first.tell_changes(question), None, "it has no lease any more");
     let second = Arc::new(open(&url));
     put(&*second, "a", "2").unwrap();
     assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "2", "the first one does not answer");
     let asked = Arc::clone(&second);
-    reader.ask_with(Box::new(move |fence, batch| asked.changes_since(fence, batch)));
+    reader.ask_with(Box::new(move |question| asked.tell_changes(question)));
     assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "2");
     put(&*second, "a", "3").unwrap();
     assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "3");
     // A late answer of the first one.
-    reader.ask_with(Box::new(move |_, _| Some(old.clone())));
+    reader.ask_with(Box::new(move |_| Some(old.clone())));
     assert_eq!(get(&*reader.cached_snapshot(), "a").unwrap(), "3");
 }
 
-/// Readers of the process that commits, and of another one, with and without the database, whose answers come late: a change may be in the database for a
-/// while before it is acknowledged. Whoever begins after another has seen a value sees it, or a later one.
+/// Readers of the process that commits, and of two others, with and without the database. The answers to commits come late: a change is in the database for
+/// a while before it is acknowledged. Whoever begins after another has seen a value sees it, or a later one.
 #[test]
 fn no_process_shows_an_earlier_state_after_another_has_shown_a_later_one() {
     let server = postgres_server::shared();
@@ -143,25 +144,28 @@ fn no_process_shows_an_earlier_state_after_another_has_shown_a_later_one() {
     let proxy = Proxy::before(server.port());
     let kv = Arc::new(Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap());
     put(&*kv, "n", "0").unwrap();
-    let (reader, _) = follower(&url, &kv);
-    proxy.set_late(Duration::from_millis(5));
+    let ((reader, _), (other, _)) = (follower(&url, &kv), follower(&url, &kv));
+    proxy.set_late(Duration::from_millis(20));
     let (seen, is_over, cached) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let (kv, reader, seen, is_over, cached) = (&kv, &reader, &seen, &is_over, &cached);
+        for thread in 0..6 {
+            let (kv, reader, other) = (&kv, &reader, &other);
+            let (seen, is_over, cached) = (&seen, &is_over, &cached);
             scope.spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
                     let before = seen.load(Ordering::SeqCst);
                     let trips = reader.round_trips();
                     let view = match thread {
                         0 => kv.cached_snapshot(),
-                        1 => reader.snapshot(),
+                        1 => kv.snapshot(),
+                        2 => reader.snapshot(),
+                        3 => other.cached_snapshot(),
                         _ => reader.cached_snapshot(),
                     };
                     let value = get(&*view, "n").unwrap().parse::<u64>().unwrap();
                     assert!(value >= before, "{before} was seen, and then {value} by reader {thread}");
                     seen.fetch_max(value, Ordering::SeqCst);
-                    cached.fetch_add(u64::from(thread > 1 && reader.round_trips() == trips), Ordering::SeqCst);
+                    cached.fetch_add(u64::from(thread > 3 && reader.round_trips() == trips), Ordering::SeqCst);
                 }
             });
         }
@@ -177,4 +181,39 @@ fn no_process_shows_an_earlier_state_after_another_has_shown_a_later_one() {
         is_over.store(true, Ordering::SeqCst);
     });
     assert!(seen.load(Ordering::SeqCst) > 20 && cached.load(Ordering::SeqCst) > 0, "{seen:?}, {cached:?}");
+}
+
+#[test]
+fn what_a_reader_has_seen_before_it_was_acknowledged_is_known_to_all() {
+    let server = postgres_server::shared();
+    let url = database();
+    let proxy = Proxy::before(server.port());
+    let kv = Arc::new(Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap());
+    put(&*kv, "n", "1").unwrap();
+    let ((reader, _), (other, _)) = (follower(&url, &kv), follower(&url, &kv));
+    let read = |kv: &dyn Kv| get(&*kv.cached_snapshot(), "n").unwrap();
+    assert_eq!((read(&*kv), read(&reader), read(&other)), ("1".into(), "1".into(), "1".into()));
+    for (late, shown) in [&reader as &dyn Kv, &*kv].into_iter().enumerate() {
+        // Each answer to a commit takes two seconds: less than the lease.
+        let (before, after) = ((late + 1).to_string(), (late + 2).to_string());
+        proxy.set_late(Duration::from_secs(2));
+        let committed = {
+            let (sender, committed) = std::sync::mpsc::channel();
+            let (writer, value) = (Arc::clone(&kv), after.clone());
+            std::thread::spawn(move || sender.send(put(&*writer, "n", &value)));
+            committed
+        };
+        let until = Instant::now() + Duration::from_secs(1);
+        while get(&*shown.snapshot(), "n").unwrap() == before {
+            assert!(Instant::now() < until, "the change does not come to the database");
+        }
+        assert_eq!((read(&other), read(&reader), read(&*kv)), (after.clone(), after.clone(), after.clone()));
+        assert!(committed.try_recv().is_err(), "it was acknowledged too early for this test");
+        committed.recv().unwrap().unwrap();
+        proxy.set_late(Duration::ZERO);
+        assert_eq!((read(&other), read(&reader), read(&*kv)), (after.clone(), after.clone(), after));
+        let (of_reader, of_kv) = (reader.round_trips(), kv.stats().round_trips);
+        assert_eq!(read(&reader), read(&*kv));
+        assert_eq!((reader.round_trips(), kv.stats().round_trips), (of_reader, of_kv), "memory is used again");
+    }
 }

@@ -59,11 +59,15 @@ impl Resolved {
     }
 }
 
-/// Whether to follow a symbolic link at the end of the path.
+/// What to do at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Last {
+    /// Follow a symbolic link.
     Follow,
+    /// Take a symbolic link for what the path names.
     Keep,
+    /// Do not look whether the name exists, unless the path says that it is a directory: the result has no entry.
+    Leave,
 }
 
 /// A walk that ended early: this name is missing in this directory, and `rest` follows.
@@ -153,6 +157,11 @@ pub(crate) fn walk(
             continue;
         }
         pass(actor, &dir, path, (trail.as_ref(), taken))?;
+        if is_last && last == Last::Leave && !only_directory {
+            let (place, name) = (place(trail, name)?, name.to_vec());
+            let (parent, parent_is_new, entry) = (dir, false, None);
+            return Ok(Walk::Resolved(Resolved { parent, parent_is_new, name, entry, only_directory, place }));
+        }
         let entry = match get_dentry(read, dir.ino, name)? {
             Some(Dentry::Directory(next)) if !is_last => {
                 let before = std::mem::replace(&mut dir, next);
@@ -175,7 +184,7 @@ pub(crate) fn walk(
                 return Ok(Walk::MissingName(MissingName { dir, name, rest, only_directory, limited }));
             }
             None | Some(Dentry::Directory(_)) => None,
-            Some(_) if is_last && last == Last::Keep => None,
+            Some(_) if is_last && last != Last::Follow => None,
             Some(Dentry::Record(Inode { kind: Kind::Symlink(target), .. })) => Some(target.clone()),
             Some(Dentry::Record(_)) => None,
             Some(Dentry::Pointer(ino)) => match get_record(read, *ino)?.kind {

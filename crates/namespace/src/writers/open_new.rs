@@ -66,11 +66,23 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
 
 /// The policy for a file that this request would make or replace, as [`crate::policy_for`]. Denies a request that the open will deny: a manager asks
 /// before it takes stores for the file.
+///
+/// Of a new file, it does not read the name: the open does. What it reads of the directories was usually read before, and a new name never was.
 pub fn policy_for_new(read: &dyn Read, actor: &Actor, request: &OpenWrite) -> Result<Option<Policy>, NsError> {
+    if request.how == WriteMode::NewOnly
+        && let Ok(policy) = policy_with(read, actor, request, Last::Leave)
+    {
+        return Ok(policy);
+    }
+    // A name that exists is no news to somebody who may make none there.
+    policy_with(read, actor, request, last_of(request))
+}
+
+fn policy_with(read: &dyn Read, actor: &Actor, request: &OpenWrite, last: Last) -> Result<Option<Policy>, NsError> {
     let path = &request.path;
     let what = || path.to_string();
     tell(read, &|| Ahead::walk(path).record().ancestors().policies().list())?;
-    let dir = match walk(read, actor, path, last_of(request), request.operations())? {
+    let dir = match walk(read, actor, path, last, request.operations())? {
         Walk::MissingName(missing) => {
             if request.mkpath && !missing.only_directory {
                 permit(actor, &missing.dir.access, AccessKind::Write, &what)?;
