@@ -128,7 +128,8 @@ class Postgres:
     at the end. The address and port stay the same over restarts.
 
     With `authority`, it has a certificate of that authority and takes connections over TCP with TLS only.
-    `settings` are further lines of `postgresql.conf`, such as `{"deadlock_timeout": "100ms"}`."""
+    `settings` are further lines of `postgresql.conf`, such as `{"deadlock_timeout": "100ms"}`.
+    With `primary`, it is a replica of that running server, and accepts no changes."""
 
     def __init__(
         self,
@@ -138,12 +139,13 @@ class Postgres:
         max_connections: int = 100,
         authority: Authority | None = None,
         settings: dict[str, str | int] | None = None,
+        primary: "Postgres | None" = None,
     ):
-        self.home, self.address, self.authority = home, address, authority
+        self.home, self.address, self.authority, self.primary = home, address, authority, primary
         self.data, self.log = home / "data", home / "log"
         self.settings = {"max_connections": max_connections, **(settings or {})}
         self.port = 0
-        self.passwords = {ADMIN: PASSWORD}
+        self.passwords = primary.passwords if primary else {ADMIN: PASSWORD}
         self.process: subprocess.Popen | None = None
         self.socket: Path | None = None
         self._numbers = itertools.count(1)
@@ -207,8 +209,26 @@ class Postgres:
     def terminate_backends(self, condition: str = "true") -> int:
         """Ends the connections of all clients, as an administrator does, or of those with a condition on `pg_stat_activity`; returns their
         number."""
+        return self._signal("pg_terminate_backend", condition)
+
+    def cancel_statements(self, condition: str = "true") -> int:
+        """Ends what clients wait for, and leaves their connections. Takes and returns the same as `terminate_backends`."""
+        return self._signal("pg_cancel_backend", condition)
+
+    def _signal(self, function: str, condition: str) -> int:
         of_clients = f"backend_type = 'client backend' AND pid <> pg_backend_pid() AND ({condition})"
-        return int(self.psql(f"SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {of_clients}) ended"))
+        return int(self.psql(f"SELECT count(*) FROM (SELECT {function}(pid) FROM pg_stat_activity WHERE {of_clients}) ended"))
+
+    def base_backup(self, place: Path, *flags: str) -> Path:
+        """A copy of all files of the running server as of the end of this call, made by `pg_basebackup`."""
+        place.mkdir()
+        give(place, 0o700)
+        command = as_account(
+            program("pg_basebackup"), "--pgdata", place, "--dbname", self.socket_url(), "--checkpoint=fast", "--no-sync", *flags
+        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=clean_environment(), cwd=place)
+        assert done.returncode == 0, done.stderr
+        return place
 
     def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -274,7 +294,10 @@ class Postgres:
         self.socket = Path(tempfile.mkdtemp(prefix="weir-pg-"))
         give(self.socket, 0o755)
         self.port = free_port(self.address)
-        subprocess.run(["cp", "--archive", "--reflink=auto", template(), self.data], check=True, timeout=60)
+        if self.primary:
+            self.primary.base_backup(self.data, "--write-recovery-conf")
+        else:
+            subprocess.run(["cp", "--archive", "--reflink=auto", template(), self.data], check=True, timeout=60)
         settings = {"listen_addresses": self.address, "port": self.port, "unix_socket_directories": self.socket, **self.settings}
         if self.authority:
             issued = self.authority.issue(f"postgres-{self.port}", f"IP:{self.address},DNS:localhost")
@@ -285,7 +308,7 @@ class Postgres:
         with open(self.data / "postgresql.conf", "a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
         kind = "hostssl" if self.authority else "host"
-        lines = ["local all all", f"{kind} all all 0.0.0.0/0", f"{kind} all all ::/0"]
+        lines = ["local all all", "local replication all", f"{kind} all all 0.0.0.0/0", f"{kind} all all ::/0"]
         (self.data / "pg_hba.conf").write_text("".join(f"{line} scram-sha-256\n" for line in lines))
 
     def _is_ready(self) -> bool:
