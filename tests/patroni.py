@@ -227,6 +227,16 @@ class Patroni:
         own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         machine.patroni = self._spawn(machine, "setpriv", "--pdeathsig", "KILL", *own, *_patroni(machine.config))
 
+    def kill_etcd(self, machine: str) -> None:
+        """Kills the etcd of a machine with SIGKILL, and leaves its Patroni and PostgreSQL alone."""
+        self._kill(self._with_etcd(machine).etcd)
+
+    def start_etcd(self, machine: str) -> None:
+        self._start_etcd(self._with_etcd(machine))
+
+    def _with_etcd(self, name: str) -> Machine:
+        return next(machine for machine in self.with_etcd if machine.name == name)
+
     def isolate(self, node: str) -> None:
         """Pulls the network cable: nobody gets a reply or an error from there."""
         self.networks.cable(self.nodes[node].number, "down")

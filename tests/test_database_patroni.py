@@ -17,6 +17,8 @@ FAILOVER_SECONDS = 60
 BACK_SECONDS = 120
 # The time between the new primary and the first change that a client gets through.
 AFTER_PATRONI_SECONDS = 5
+# The longest wait of an upload for a lost replica (Patroni stops waiting for it), and for a lost etcd member (nothing waits for it).
+REPLICA_LOST_SECONDS, ETCD_LOST_SECONDS = 30, 5
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -112,6 +114,36 @@ def test_the_loss_of_the_primary_is_a_pause(base, tmp_path):
         uploads.ended.set()
         uploads.thread.join()
         assert len(uploads.acknowledged) > 3
+        uploads.compare()
+
+
+def test_the_loss_of_an_etcd_member_or_of_the_replica_leaves_the_primary(base, tmp_path):
+    with (
+        Patroni(base / "patroni", etcds=3) as patroni,
+        cluster_on(patroni, base / "cluster") as cluster,
+        Uploads(patroni, cluster, tmp_path / "work") as uploads,
+    ):
+
+        def goes_on_within(seconds: float) -> None:
+            lost = time.monotonic()
+            assert uploads.goes_on(lost, FAILOVER_SECONDS) - lost < seconds
+
+        uploads.goes_on(0, 30)
+        primary = patroni.primary()
+        (replica,) = patroni.standbys()
+        patroni.kill_etcd("witness")
+        goes_on_within(ETCD_LOST_SECONDS)
+        patroni.start_etcd("witness")
+        goes_on_within(ETCD_LOST_SECONDS)
+
+        patroni.kill(replica)
+        goes_on_within(REPLICA_LOST_SECONDS)
+        patroni.start(replica)
+        patroni.wait_for_standbys(BACK_SECONDS)
+        assert patroni.primary() == primary
+
+        uploads.ended.set()
+        uploads.thread.join()
         uploads.compare()
 
 
