@@ -237,14 +237,17 @@ class Patroni:
     def _with_etcd(self, name: str) -> Machine:
         return next(machine for machine in self.with_etcd if machine.name == name)
 
-    def isolate(self, node: str) -> None:
-        """Pulls the network cable: nobody gets a reply or an error from there."""
-        self.networks.cable(self.nodes[node].number, "down")
-        self.nodes[node].isolated = True
+    def isolate(self, name: str) -> None:
+        """Pulls the network cable of a machine: nobody gets a reply or an error from there."""
+        self._cable(name, is_isolated=True)
 
-    def heal(self, node: str) -> None:
-        self.networks.cable(self.nodes[node].number, "up")
-        self.nodes[node].isolated = False
+    def heal(self, name: str) -> None:
+        self._cable(name, is_isolated=False)
+
+    def _cable(self, name: str, is_isolated: bool) -> None:
+        machine = next(machine for machine in self.machines if machine.name == name)
+        self.networks.cable(machine.number, "down" if is_isolated else "up")
+        machine.isolated = is_isolated
 
     def cut(self, one: str, other: str) -> None:
         """Two nodes lose each other and reach the rest: a standby does not get what is committed from now on."""
