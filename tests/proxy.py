@@ -80,6 +80,10 @@ class Proxy:
         self._listener.close()
         self.cut()
 
+    def come_back(self) -> None:
+        """Listens again, at the same port."""
+        self._listen()
+
     def away(self, seconds: float) -> None:
         """Ends every connection, and listens again only after that time."""
         self.go_away()
