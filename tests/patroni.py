@@ -229,13 +229,13 @@ class Patroni:
 
     def kill_etcd(self, machine: str) -> None:
         """Kills the etcd of a machine with SIGKILL, and leaves its Patroni and PostgreSQL alone."""
-        self._kill(self._with_etcd(machine).etcd)
+        self._kill(self._machine(machine).etcd)
 
     def start_etcd(self, machine: str) -> None:
-        self._start_etcd(self._with_etcd(machine))
+        self._start_etcd(self._machine(machine))
 
-    def _with_etcd(self, name: str) -> Machine:
-        return next(machine for machine in self.with_etcd if machine.name == name)
+    def _machine(self, name: str) -> Machine:
+        return next(machine for machine in self.machines if machine.name == name)
 
     def isolate(self, name: str) -> None:
         """Pulls the network cable of a machine: nobody gets a reply or an error from there."""
@@ -245,7 +245,7 @@ class Patroni:
         self._cable(name, is_isolated=False)
 
     def _cable(self, name: str, is_isolated: bool) -> None:
-        machine = next(machine for machine in self.machines if machine.name == name)
+        machine = self._machine(name)
         self.networks.cable(machine.number, "down" if is_isolated else "up")
         machine.isolated = is_isolated
 

@@ -71,19 +71,19 @@ impl Following {
         own.is_some_and(|own| self.rounds.lock().current >= own)
     }
 
-    /// Has the process that commits told that a reader here sees `at` in the database. Returns whether it knows that, or has acknowledged so much.
-    pub(crate) fn tell(&self, at: Seen, cache: &Cache, acknowledged: &Acknowledged) -> bool {
+    /// Has the process that commits told that a reader here sees `at` in the database, unless it knows that, or has acknowledged so much.
+    pub(crate) fn tell(&self, at: Seen, cache: &Cache, acknowledged: &Acknowledged) {
         if cache.at() >= at {
-            return true;
+            return;
         }
         {
             let mut rounds = self.rounds.lock();
             if rounds.told >= at {
-                return true;
+                return;
             }
             rounds.seen = rounds.seen.max(at);
         }
-        self.round(cache, acknowledged).is_some() && self.rounds.lock().told >= at
+        self.round(cache, acknowledged);
     }
 
     /// Asks the process that commits, or waits for a question of somebody else that begins after this call. Returns its number; `None`: nobody is asked.

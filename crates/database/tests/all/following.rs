@@ -79,6 +79,17 @@ fn follower(url: &str, kv: &Arc<Postgres>) -> (PostgresReader, Arc<AtomicBool>) 
     (reader, answers)
 }
 
+/// A process that commits, and reaches its database by a proxy; two readers that ask it; and the first value of `n`.
+fn behind_a_proxy(n: &str) -> (Proxy, Arc<Postgres>, [PostgresReader; 2]) {
+    let server = postgres_server::shared();
+    let url = database();
+    let proxy = Proxy::before(server.port());
+    let kv = Arc::new(Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap());
+    put(&*kv, "n", n).unwrap();
+    let readers = [follower(&url, &kv).0, follower(&url, &kv).0];
+    (proxy, kv, readers)
+}
+
 #[test]
 fn what_was_read_once_is_read_without_the_database_and_is_never_old() {
     let url = database();
@@ -139,12 +150,7 @@ fn after_another_process_has_taken_the_place_nothing_that_was_known_counts() {
 /// a while before it is acknowledged. Whoever begins after another has seen a value sees it, or a later one.
 #[test]
 fn no_process_shows_an_earlier_state_after_another_has_shown_a_later_one() {
-    let server = postgres_server::shared();
-    let url = database();
-    let proxy = Proxy::before(server.port());
-    let kv = Arc::new(Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap());
-    put(&*kv, "n", "0").unwrap();
-    let ((reader, _), (other, _)) = (follower(&url, &kv), follower(&url, &kv));
+    let (proxy, kv, [reader, other]) = behind_a_proxy("0");
     proxy.set_late(Duration::from_millis(20));
     let (seen, is_over, cached) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -185,12 +191,7 @@ fn no_process_shows_an_earlier_state_after_another_has_shown_a_later_one() {
 
 #[test]
 fn what_a_reader_has_seen_before_it_was_acknowledged_is_known_to_all() {
-    let server = postgres_server::shared();
-    let url = database();
-    let proxy = Proxy::before(server.port());
-    let kv = Arc::new(Postgres::open(&address(&proxy.url(&url, server.port())), "test", config()).unwrap());
-    put(&*kv, "n", "1").unwrap();
-    let ((reader, _), (other, _)) = (follower(&url, &kv), follower(&url, &kv));
+    let (proxy, kv, [reader, other]) = behind_a_proxy("1");
     let read = |kv: &dyn Kv| get(&*kv.cached_snapshot(), "n").unwrap();
     assert_eq!((read(&*kv), read(&reader), read(&other)), ("1".into(), "1".into(), "1".into()));
     for (late, shown) in [&reader as &dyn Kv, &*kv].into_iter().enumerate() {
